@@ -1,0 +1,172 @@
+"""The configuration's types: frozen, every field with a default, a unit and a sentence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from backends.settings import BackendSettings, Precision, Settings
+
+ScenarioName = Literal["realtime", "batch", "edge"]
+
+
+class ServerConfig(Settings):
+    """The address that applications use."""
+
+    host: str = Field("127.0.0.1", description="Address of the OpenAI-compatible API.")
+    port: int = Field(8400, ge=0, le=65535, description="Port of the OpenAI-compatible API.")
+    workers: int = Field(1, ge=1, le=256, description="Proxy processes that share the port.")
+    max_body_mib: float = Field(32, gt=0, description="Largest request body, MiB; above it the client gets 413.")
+    max_concurrent: int = Field(4096, ge=1, description="Most requests in flight per worker; above it the client gets 503.")
+    drain_s: float = Field(30, ge=0, description="How long running requests may finish after a stop, seconds.")
+
+
+class AdminConfig(Settings):
+    """The operator's address: health, metrics, state of the variants, OpenAPI page."""
+
+    host: str = Field("127.0.0.1", description="Address of the admin API.")
+    port: int = Field(8401, ge=0, le=65535, description="Port of the admin API.")
+
+
+class RedisConfig(Settings):
+    """State that proxies share. Without an address a private Valkey server is started."""
+
+    url: str | None = Field(None, description="redis:// or rediss:// URL. None: a private Valkey server of Bitgear's own.")
+    timeout_s: float = Field(0.5, gt=0, description="Longest wait for one answer, seconds.")
+
+
+class TimeoutConfig(Settings):
+    """Separate limits on one upstream request, seconds."""
+
+    connect_s: float = Field(2.0, gt=0, description="Opening a connection to a replica.")
+    first_token_s: float = Field(120.0, gt=0, description="From the request to the answer's first byte.")
+    between_tokens_s: float = Field(60.0, gt=0, description="Between two pieces of a stream.")
+    total_s: float = Field(900.0, gt=0, description="The whole request, retries included.")
+
+
+class ScenarioConfig(Settings):
+    """What a kind of traffic needs, and what gives way when nothing meets it all."""
+
+    ttft_ms: float | None = Field(None, gt=0, description="Target for the first token, milliseconds. None: no target.")
+    e2e_ms: float | None = Field(None, gt=0, description="Target for the whole answer, milliseconds. None: no target.")
+    gives_way: Literal["speed", "quality"] = Field(
+        "speed", description="When no variant meets both risk and latency: which of the two is given up."
+    )
+    prefer: Literal["cheapest", "lowest_precision"] = Field(
+        "cheapest", description="Among variants that meet both: the cheapest as measured now, or the lowest precision."
+    )
+
+
+class ScenariosConfig(Settings):
+    """The three scenarios; a request chooses by the header `x-bitgear-scenario`, else its group's default holds."""
+
+    realtime: ScenarioConfig = Field(
+        default_factory=lambda: ScenarioConfig(ttft_ms=1000, e2e_ms=15000, gives_way="quality"),
+        description="Chat: first token and whole answer inside a target.",
+    )
+    batch: ScenarioConfig = Field(
+        default_factory=lambda: ScenarioConfig(gives_way="speed"), description="Most tokens/s in all; latency does not matter."
+    )
+    edge: ScenarioConfig = Field(
+        default_factory=lambda: ScenarioConfig(ttft_ms=5000, gives_way="quality", prefer="lowest_precision"),
+        description="One small machine: lowest precision first.",
+    )
+
+
+class BreakerConfig(Settings):
+    """When a replica is taken out, and how it comes back."""
+
+    failures: int = Field(3, ge=1, description="Failures in a row that open the breaker at once.")
+    open_s: float = Field(2.0, gt=0, description="First pause before a half-open probe, seconds; doubles up to open_max_s.")
+    open_max_s: float = Field(60.0, gt=0, description="Longest pause, seconds.")
+
+
+class HealthConfig(Settings):
+    """How replicas are watched."""
+
+    metrics_interval_s: float = Field(1.0, gt=0, description="Between two reads of a replica's /metrics, seconds.")
+    probe_interval_s: float = Field(1.0, gt=0, description="Between two probes of a replica that isn't ready, seconds.")
+    probe_timeout_s: float = Field(60.0, gt=0, description="Longest real completion that proves a replica ready, seconds.")
+    stale_s: float = Field(10.0, gt=0, description="Age at which a replica's last /metrics no longer counts, seconds.")
+
+
+class ClassifierConfig(Settings):
+    """What estimates the risk of each precision."""
+
+    model: str = Field("default", description="Registered model: default, length, constant, random.")
+    artefact: str | None = Field(None, description="File of a trained artefact. None: the one shipped with Bitgear.")
+
+
+class EventsConfig(Settings):
+    """One event per request in a Redis stream: the decision and its outcome, never the prompt."""
+
+    enabled: bool = Field(True, description="Write events.")
+    stream: str = Field("bitgear:events", description="Name of the Redis stream.")
+    max_length: int = Field(100_000, ge=100, description="Events kept in the stream (about).")
+    buffer: int = Field(4096, ge=16, description="Events kept in memory while Redis is away; more are dropped and counted.")
+
+
+class LocalConfig(Settings):
+    """The model served by `bitgear up` when no group is configured."""
+
+    model: str = Field("smollm2-135m", description="Checkpoint folder, model name, or a built-in: smollm2-135m, tiny.")
+    precisions: tuple[Precision, ...] = Field(("fp16", "int8", "int4"), description="Variants to serve.")
+    home: str = Field("~/.bitgear", description="Folder of made checkpoints, logs and private state.")
+    first_port: int = Field(8410, ge=1, le=65000, description="First port tried for launched servers.")
+
+
+class GroupConfig(Settings):
+    """One logical model and its variants."""
+
+    scenario: ScenarioName = Field("realtime", description="Scenario of requests that name none.")
+    thresholds: dict[Precision, float] = Field(
+        default_factory=dict, description="Highest risk that a precision may take, in [0, 1]; missing ones come from `thresholds`."
+    )
+    base_model: str | None = Field(None, description="Full-precision checkpoint from which variants of kind vllm are made.")
+    backends: tuple[BackendSettings, ...] = Field(description="The variants.", min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> GroupConfig:
+        names = [b.variant for b in self.backends]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"two variants are named {twice[0]!r}; give one of them a `name`")
+        for precision, value in self.thresholds.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"thresholds.{precision}: {value} is not in [0, 1]")
+        if all(b.is_last_resort for b in self.backends):
+            raise ValueError("every variant is a last resort; at least one must not be")
+        return self
+
+
+class Config(Settings):
+    """Everything; one file starts Bitgear."""
+
+    server: ServerConfig = Field(default_factory=ServerConfig, description="The OpenAI-compatible API.")
+    admin: AdminConfig = Field(default_factory=AdminConfig, description="The admin API.")
+    redis: RedisConfig = Field(default_factory=RedisConfig, description="Shared state.")
+    timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig, description="Limits on one upstream request.")
+    breaker: BreakerConfig = Field(default_factory=BreakerConfig, description="Taking failing replicas out.")
+    health: HealthConfig = Field(default_factory=HealthConfig, description="Watching replicas.")
+    scenarios: ScenariosConfig = Field(default_factory=ScenariosConfig, description="Latency targets and what gives way.")
+    thresholds: dict[Precision, float] = Field(
+        default_factory=lambda: {"fp8": 0.5, "int8": 0.5, "nvfp4": 0.2, "mxfp4": 0.2, "int4": 0.2},
+        description="Highest risk that a precision may take, for groups that say nothing; full precision needs none.",
+    )
+    balancer: str = Field("least_loaded", description="Choice among replicas of a variant: least_loaded, power_of_two, round_robin.")
+    classifier: ClassifierConfig = Field(default_factory=ClassifierConfig, description="Estimating risk.")
+    events: EventsConfig = Field(default_factory=EventsConfig, description="Events for tuning.")
+    local: LocalConfig = Field(default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty.")
+    groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
+    policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        for precision, value in self.thresholds.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"thresholds.{precision}: {value} is not in [0, 1]")
+        for name in self.groups:
+            if "@" in name or not name.strip():
+                raise ValueError(f"groups: {name!r} is not a name ('@' pins a variant and cannot be part of it)")
+        return self
