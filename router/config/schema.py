@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from backends.settings import BackendSettings, Precision, Settings
 
 ScenarioName = Literal["realtime", "batch", "edge"]
+DEFAULT_THRESHOLDS: dict[Precision, float] = {"fp8": 0.5, "int8": 0.5, "nvfp4": 0.2, "mxfp4": 0.2, "int4": 0.2}
 
 
 class ServerConfig(Settings):
@@ -18,7 +19,9 @@ class ServerConfig(Settings):
     port: int = Field(8400, ge=0, le=65535, description="Port of the OpenAI-compatible API.")
     workers: int = Field(1, ge=1, le=256, description="Proxy processes that share the port.")
     max_body_mib: float = Field(32, gt=0, description="Largest request body, MiB; above it the client gets 413.")
-    max_concurrent: int = Field(4096, ge=1, description="Most requests in flight per worker; above it the client gets 503.")
+    max_concurrent: int = Field(
+        4096, ge=1, description="Most requests in flight per worker; above it the client gets 503."
+    )
     drain_s: float = Field(30, ge=0, description="How long running requests may finish after a stop, seconds.")
 
 
@@ -32,7 +35,9 @@ class AdminConfig(Settings):
 class RedisConfig(Settings):
     """State that proxies share. Without an address a private Valkey server is started."""
 
-    url: str | None = Field(None, description="redis:// or rediss:// URL. None: a private Valkey server of Bitgear's own.")
+    url: str | None = Field(
+        None, description="redis:// or rediss:// URL. None: a private Valkey server of Bitgear's own."
+    )
     timeout_s: float = Field(0.5, gt=0, description="Longest wait for one answer, seconds.")
 
 
@@ -66,7 +71,8 @@ class ScenariosConfig(Settings):
         description="Chat: first token and whole answer inside a target.",
     )
     batch: ScenarioConfig = Field(
-        default_factory=lambda: ScenarioConfig(gives_way="speed"), description="Most tokens/s in all; latency does not matter."
+        default_factory=lambda: ScenarioConfig(gives_way="speed"),
+        description="Most tokens/s in all; latency does not matter.",
     )
     edge: ScenarioConfig = Field(
         default_factory=lambda: ScenarioConfig(ttft_ms=5000, gives_way="quality", prefer="lowest_precision"),
@@ -78,7 +84,9 @@ class BreakerConfig(Settings):
     """When a replica is taken out, and how it comes back."""
 
     failures: int = Field(3, ge=1, description="Failures in a row that open the breaker at once.")
-    open_s: float = Field(2.0, gt=0, description="First pause before a half-open probe, seconds; doubles up to open_max_s.")
+    open_s: float = Field(
+        2.0, gt=0, description="First pause before a half-open probe, seconds; doubles up to open_max_s."
+    )
     open_max_s: float = Field(60.0, gt=0, description="Longest pause, seconds.")
 
 
@@ -87,7 +95,9 @@ class HealthConfig(Settings):
 
     metrics_interval_s: float = Field(1.0, gt=0, description="Between two reads of a replica's /metrics, seconds.")
     probe_interval_s: float = Field(1.0, gt=0, description="Between two probes of a replica that isn't ready, seconds.")
-    probe_timeout_s: float = Field(60.0, gt=0, description="Longest real completion that proves a replica ready, seconds.")
+    probe_timeout_s: float = Field(
+        60.0, gt=0, description="Longest real completion that proves a replica ready, seconds."
+    )
     stale_s: float = Field(10.0, gt=0, description="Age at which a replica's last /metrics no longer counts, seconds.")
 
 
@@ -104,7 +114,9 @@ class EventsConfig(Settings):
     enabled: bool = Field(True, description="Write events.")
     stream: str = Field("bitgear:events", description="Name of the Redis stream.")
     max_length: int = Field(100_000, ge=100, description="Events kept in the stream (about).")
-    buffer: int = Field(4096, ge=16, description="Events kept in memory while Redis is away; more are dropped and counted.")
+    buffer: int = Field(
+        4096, ge=16, description="Events kept in memory while Redis is away; more are dropped and counted."
+    )
 
 
 class LocalConfig(Settings):
@@ -121,9 +133,12 @@ class GroupConfig(Settings):
 
     scenario: ScenarioName = Field("realtime", description="Scenario of requests that name none.")
     thresholds: dict[Precision, float] = Field(
-        default_factory=dict, description="Highest risk that a precision may take, in [0, 1]; missing ones come from `thresholds`."
+        default_factory=dict,
+        description="Highest risk that a precision may take, in [0, 1]; missing ones come from `thresholds`.",
     )
-    base_model: str | None = Field(None, description="Full-precision checkpoint from which variants of kind vllm are made.")
+    base_model: str | None = Field(
+        None, description="Full-precision checkpoint from which variants of kind vllm are made."
+    )
     backends: tuple[BackendSettings, ...] = Field(description="The variants.", min_length=1)
 
     @model_validator(mode="after")
@@ -149,15 +164,21 @@ class Config(Settings):
     timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig, description="Limits on one upstream request.")
     breaker: BreakerConfig = Field(default_factory=BreakerConfig, description="Taking failing replicas out.")
     health: HealthConfig = Field(default_factory=HealthConfig, description="Watching replicas.")
-    scenarios: ScenariosConfig = Field(default_factory=ScenariosConfig, description="Latency targets and what gives way.")
+    scenarios: ScenariosConfig = Field(
+        default_factory=ScenariosConfig, description="Latency targets and what gives way."
+    )
     thresholds: dict[Precision, float] = Field(
-        default_factory=lambda: {"fp8": 0.5, "int8": 0.5, "nvfp4": 0.2, "mxfp4": 0.2, "int4": 0.2},
+        default_factory=lambda: dict(DEFAULT_THRESHOLDS),
         description="Highest risk that a precision may take, for groups that say nothing; full precision needs none.",
     )
-    balancer: str = Field("least_loaded", description="Choice among replicas of a variant: least_loaded, power_of_two, round_robin.")
+    balancer: str = Field(
+        "least_loaded", description="Choice among replicas of a variant: least_loaded, power_of_two, round_robin."
+    )
     classifier: ClassifierConfig = Field(default_factory=ClassifierConfig, description="Estimating risk.")
     events: EventsConfig = Field(default_factory=EventsConfig, description="Events for tuning.")
-    local: LocalConfig = Field(default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty.")
+    local: LocalConfig = Field(
+        default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
+    )
     groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
     policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
 
