@@ -40,20 +40,30 @@ class VllmSettings(Settings):
     on_the_fly: str | None = Field(
         None, description="vLLM's own quantization while loading (for example `fp8`), instead of a checkpoint."
     )
-    devices: tuple[int, ...] = Field((), description="GPU indices of this variant; empty: all variants share every GPU.")
+    devices: tuple[int, ...] = Field(
+        (), description="GPU indices of this variant; empty: all variants share every GPU."
+    )
     memory_share: float | None = Field(
         None, gt=0, le=1, description="Share of each GPU's memory; None: the plan divides what there is."
     )
     kv_cache_gib: int = Field(1, ge=1, description="KV cache on CPU, whole GiB.")
     cores: tuple[int, ...] = Field((), description="CPU cores to bind to; empty: no binding.")
-    threads: int | None = Field(None, ge=1, description="OpenMP threads on CPU; None: cores divided among the variants.")
-    max_model_len: int | None = Field(None, ge=16, description="Context length in tokens; None: the model's own, or what fits.")
+    threads: int | None = Field(
+        None, ge=1, description="OpenMP threads on CPU; None: cores divided among the variants."
+    )
+    max_model_len: int | None = Field(
+        None, ge=16, description="Context length in tokens; None: the model's own, or what fits."
+    )
     max_num_seqs: int = Field(16, ge=1, description="Most requests decoded together.")
-    enforce_eager: bool | None = Field(None, description="Skip compilation. None: skipped on CPU, where it only delays the start.")
+    enforce_eager: bool | None = Field(
+        None, description="Skip compilation. None: skipped on CPU, where it only delays the start."
+    )
     replicas: int = Field(1, ge=1, le=64, description="Servers of this variant.")
     extra_args: tuple[str, ...] = Field((), description="More arguments for vLLM, as they are.")
     env: dict[str, str] = Field(default_factory=dict, description="More environment for vLLM.")
-    start_timeout_s: float = Field(900, gt=0, description="How long a start may take before it counts as failed, seconds.")
+    start_timeout_s: float = Field(
+        900, gt=0, description="How long a start may take before it counts as failed, seconds."
+    )
 
 
 class SimulatorSettings(Settings):
@@ -91,7 +101,9 @@ class HostedSettings(Settings):
 class BackendSettings(Settings):
     """One variant of a group: the group's model at one precision."""
 
-    precision: Precision = Field(description="Precision of this variant: fp32, fp16, bf16, fp8, int8, mxfp4, nvfp4, int4.")
+    precision: Precision = Field(
+        description="Precision of this variant: fp32, fp16, bf16, fp8, int8, mxfp4, nvfp4, int4."
+    )
     name: Name | None = Field(None, description="Name behind the `@` when a client pins it. None: the precision.")
     kind: Literal["openai", "vllm", "simulator", "litellm"] = Field(
         "openai", description="openai: running servers given by `urls`; the others are started by `bitgear up`."

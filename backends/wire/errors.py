@@ -1,0 +1,29 @@
+"""What can go wrong between Bitgear and a replica."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Failure = Literal[
+    "connect",
+    "connect_timeout",
+    "first_token_timeout",
+    "between_tokens_timeout",
+    "total_timeout",
+    "closed",
+    "protocol",
+    "aborted",
+]
+
+
+class UpstreamError(Exception):
+    """A request that got no whole answer from its replica.
+
+    `failure` says which limit or event ended it; `stale` is true when a kept-alive connection was found closed before
+    the replica can have begun to work on the request, so that sending it again is free of side effects.
+    """
+
+    def __init__(self, failure: Failure, message: str, *, stale: bool = False) -> None:
+        super().__init__(message)
+        self.failure: Failure = failure
+        self.stale = stale
