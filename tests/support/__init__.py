@@ -1,0 +1,1 @@
+"""What tests share: a scripted upstream server, a raw client, and vLLM-shaped bytes."""
