@@ -25,9 +25,11 @@ async def test_side_requests_answer_as_vllm() -> None:
         assert probe.json()["usage"]["completion_tokens"] == 1
         probe = await fetch(up.url, "/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 1})
         assert probe.json()["object"] == "text_completion"
+        probe = await fetch(up.url, "/v1/chat/completions", chat("Say hello.", stream=True, max_tokens=8))
+        assert probe.events()[-1] == b"[DONE]"
         assert (await fetch(up.url, "/nothing")).status == 404
         assert up.exchanges == []
-        assert len(up.side) == 6
+        assert len(up.side) == 7
 
 
 @pytest.mark.parametrize("framing", ["chunked", "close", "length"])

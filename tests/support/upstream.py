@@ -1,6 +1,6 @@
 """A scripted HTTP/1.1 server on a real socket: it sends exact bytes, hangs, closes and resets as a test says.
 
-It answers `/health`, `/v1/models`, `/metrics` and readiness probes (completions of one token) as vLLM does; every other
+It answers `/health`, `/v1/models`, `/metrics` and readiness probes as vLLM does; every other
 request plays the next script. Everything happens on the test's own event loop, so tests wait on events, never on time.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.wire import ChatWire, CompletionWire, dumps, error_body, json_response
+from tests.support.wire import ChatWire, CompletionWire, dumps, error_body, json_response, response
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class Reset:
 class Hang:
     """Does nothing until the test sets the exchange's `released`."""
 
+
+PROBE_MESSAGES = [{"role": "user", "content": "Say hello."}]
+"""A request with just this message is a readiness probe, as is one of a single token."""
 
 Step = Send | Wait | Sleep | Close | Reset | Hang
 Script = Sequence[Step]
@@ -225,7 +228,7 @@ class ScriptedUpstream:
         if exchange.method == "GET" and path == "/metrics":
             return self.metrics_answer(exchange) if self.metrics_answer else [Send(json_response(self._metrics()))]
         if exchange.method == "POST" and _is_probe(exchange):
-            return self.probe_answer(exchange) if self.probe_answer else [Send(json_response(self._probe(path)))]
+            return self.probe_answer(exchange) if self.probe_answer else self._probe(exchange, path)
         if exchange.method == "POST":
             return None
         return [Send(json_response(b'{"detail":"Not Found"}', 404))]
@@ -251,12 +254,15 @@ class ScriptedUpstream:
             f"# HELP vllm:{n} A gauge.\n# TYPE vllm:{n} gauge\nvllm:{n}{labels} {v:.1f}\n" for n, v in gauges.items()
         ).encode()
 
-    def _probe(self, path: str) -> bytes:
+    def _probe(self, exchange: Exchange, path: str) -> Script:
         if path.endswith("/chat/completions"):
-            return ChatWire(self.model).answer("ok", 1, 1)
+            wire = ChatWire(self.model)
+            if exchange.json().get("stream"):
+                return sends(response(wire.stream(["Hel", "lo"], usage=True)))
+            return [Send(json_response(wire.answer("ok", 1, 1)))]
         if path.endswith("/completions"):
-            return CompletionWire(self.model).answer("ok", 1, 1)
-        return error_body("The API does not support this", "NotFoundError", None, 404)
+            return [Send(json_response(CompletionWire(self.model).answer("ok", 1, 1)))]
+        return [Send(json_response(error_body("The API does not support this", "NotFoundError", None, 404), 404))]
 
 
 def _is_probe(exchange: Exchange) -> bool:
@@ -266,7 +272,9 @@ def _is_probe(exchange: Exchange) -> bool:
         body = json.loads(exchange.body)
     except ValueError:
         return False
-    return isinstance(body, dict) and 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    if not isinstance(body, dict):
+        return False
+    return 1 in (body.get("max_tokens"), body.get("max_completion_tokens")) or body.get("messages") == PROBE_MESSAGES
 
 
 class _Connection(asyncio.Protocol):
