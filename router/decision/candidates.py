@@ -1,0 +1,88 @@
+"""Judging each variant for one request: allowed by risk, in time, fitting, and at which cost. Pure functions."""
+
+from __future__ import annotations
+
+from router.decision.types import Candidate, Inputs, RequestFacts, Speed, VariantState
+
+
+def predict(speed: Speed | None, prompt_tokens: int, output_tokens: int) -> tuple[float, float]:
+    """Return (TTFT, whole answer) in seconds.
+
+    TTFT = queue + prefill base + prefill per token * prompt tokens; each further token takes one ITL.
+    Without a measurement both are 0.
+    """
+    if speed is None:
+        return 0.0, 0.0
+    ttft = speed.queue_s + speed.prefill_base_s + speed.prefill_per_token_s * prompt_tokens
+    return ttft, ttft + speed.itl_s * max(0, output_tokens - 1)
+
+
+def fits(variant: VariantState, request: RequestFacts) -> bool:
+    """Return False when the request certainly exceeds the variant's context length."""
+    limit = variant.max_model_len
+    if limit is None:
+        return True
+    return request.least_prompt_tokens < limit and (request.max_tokens is None or request.max_tokens <= limit)
+
+
+def judge(inputs: Inputs) -> tuple[Candidate, ...]:
+    """Return a candidate per variant, in the order of `inputs.variants`.
+
+    The group's highest precision is the reference: its risk is 0 by definition. A precision is allowed when its risk,
+    or that of a lower precision, is within the threshold: so the allowed precisions reach from some lowest one up to
+    the reference, and raising any threshold can only add lower ones.
+    """
+    regular = [v for v in inputs.variants if not v.last_resort] or list(inputs.variants)
+    reference = max(v.rank for v in regular) if regular else 0.0
+    risks = {v.name: 0.0 if v.rank >= reference else _clip(inputs.risks.get(v.precision, 1.0)) for v in inputs.variants}
+    thresholds = {
+        v.name: 1.0 if v.rank >= reference else _clip(inputs.thresholds.get(v.precision, 0.0)) for v in inputs.variants
+    }
+    lowest = min((v.rank for v in regular if risks[v.name] <= thresholds[v.name]), default=reference)
+    request, scenario = inputs.request, inputs.scenario
+    found = []
+    for v in inputs.variants:
+        ttft_s, e2e_s = predict(v.speed, request.prompt_tokens, request.output_tokens)
+        in_time = (scenario.ttft_s is None or ttft_s <= scenario.ttft_s) and (
+            scenario.e2e_s is None or e2e_s <= scenario.e2e_s
+        )
+        found.append(
+            Candidate(
+                variant=v.name,
+                precision=v.precision,
+                live=v.live,
+                risk=risks[v.name],
+                threshold=thresholds[v.name],
+                allowed=v.rank >= lowest,
+                in_time=in_time,
+                fits=fits(v, request),
+                ttft_s=ttft_s,
+                e2e_s=e2e_s,
+                cost=v.price * e2e_s,
+            )
+        )
+    return tuple(found)
+
+
+def _clip(value: float) -> float:
+    # A NaN from a broken artefact counts as the worst: it must not slip past a comparison.
+    return 1.0 if value != value else min(1.0, max(0.0, value))
+
+
+def eligible(inputs: Inputs, candidates: tuple[Candidate, ...]) -> tuple[list[tuple[VariantState, Candidate]], bool]:
+    """Return the variants that may be chosen from, and whether none of them fits the request.
+
+    These are the live ones within the client's hard bound on risk that fit; when none fits, the live ones with the
+    longest context, whose own error then reaches the client. Last resorts count only when no other is left.
+    """
+    bound = inputs.request.max_risk
+    live = [
+        (v, c)
+        for v, c in zip(inputs.variants, candidates, strict=True)
+        if c.live and (bound is None or c.risk <= bound)
+    ]
+    pool = [p for p in live if not p[0].last_resort and p[1].fits] or [p for p in live if p[1].fits]
+    if pool or not live:
+        return pool, False
+    longest = max(v.max_model_len or 0 for v, _ in live)
+    return [p for p in live if (p[0].max_model_len or 0) == longest], True

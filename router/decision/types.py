@@ -1,0 +1,129 @@
+"""What goes into a decision and what comes out: plain frozen values, so that a decision can be replayed offline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Reason = Literal[
+    "within_limits",
+    "quality_gave_way",
+    "speed_gave_way",
+    "latency_missed",
+    "only_lower_precision_live",
+    "last_resort",
+    "too_long_for_all",
+    "full_precision",
+    "pinned",
+    "pinned_unavailable",
+    "max_risk_unavailable",
+    "none_live",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast the best replica of a variant would serve one more request now."""
+
+    queue_s: float = 0.0
+    """Wait before the prefill begins, seconds."""
+    prefill_base_s: float = 0.0
+    prefill_per_token_s: float = 0.0
+    itl_s: float = 0.0
+    """Time between tokens with this request among the running ones, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantState:
+    """One variant at the moment of the decision."""
+
+    name: str
+    precision: str
+    rank: float
+    """Orders precisions: the higher, the more precise."""
+    live: bool
+    """Whether a replica would take the request now."""
+    speed: Speed | None = None
+    """None while nothing was measured: then it counts as fast, so that it gets measured."""
+    price: float = 1.0
+    last_resort: bool = False
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What the policy has to know of a request; lengths are in tokens."""
+
+    prompt_tokens: int
+    """Estimate, for predicting latency."""
+    output_tokens: int
+    """Expected length of the answer, for predicting latency."""
+    least_prompt_tokens: int = 0
+    """Lower bound: above a variant's context length it certainly does not fit."""
+    max_tokens: int | None = None
+    pin: str | None = None
+    """Name of the variant that the client demands."""
+    max_risk: float | None = None
+    """Hard bound on risk that the client demands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Latency targets in seconds, and what gives way when nothing meets all."""
+
+    name: str
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    gives_way: Literal["speed", "quality"] = "speed"
+    prefer: Literal["cheapest", "lowest_precision"] = "cheapest"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything a policy sees."""
+
+    request: RequestFacts
+    risks: Mapping[str, float]
+    """Risk by precision; a full precision is absent or 0."""
+    thresholds: Mapping[str, float]
+    """Highest risk by precision."""
+    variants: tuple[VariantState, ...]
+    scenario: Scenario
+    version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """How one variant stood in a decision."""
+
+    variant: str
+    precision: str
+    live: bool
+    risk: float
+    threshold: float
+    allowed: bool
+    """Its precision may take this request."""
+    in_time: bool
+    """Its predicted latency meets the scenario."""
+    fits: bool
+    """The request fits its context length, as far as is known."""
+    ttft_s: float
+    e2e_s: float
+    cost: float
+    """Price times predicted seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice and why; `variant` is None when nothing can serve the request."""
+
+    variant: str | None
+    reason: Reason
+    risk: float
+    threshold: float
+    scenario: str
+    version: str
+    candidates: tuple[Candidate, ...]
+    propensity: float = 1.0
+    """Probability with which the policy takes this choice; 1 for a deterministic policy."""

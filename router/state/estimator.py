@@ -1,0 +1,93 @@
+"""Learning a replica's speed from the answers it gives. No clock, no I/O: a caller feeds observations in."""
+
+from __future__ import annotations
+
+from router.decision.types import Speed
+
+
+class DecayingLine:
+    """y = a + b x by exponentially weighted least squares, with a, b >= 0.
+
+    While all x are alike the slope cannot be known: `slope_share` says which part of the mean it then explains, and
+    carries the weight of observations spread by a fifth of the mean x (a ridge towards that slope).
+    """
+
+    __slots__ = ("_decay", "_share", "_sw", "_sx", "_sxx", "_sxy", "_sy")
+
+    def __init__(self, *, slope_share: float, decay: float = 0.96) -> None:
+        self._decay = decay
+        self._share = slope_share
+        self._sw = self._sx = self._sy = self._sxx = self._sxy = 0.0
+
+    @property
+    def weight(self) -> float:
+        """Effective number of observations."""
+        return self._sw
+
+    def add(self, x: float, y: float) -> None:
+        """Take in one observation; older ones lose weight."""
+        d = self._decay
+        self._sw = self._sw * d + 1.0
+        self._sx = self._sx * d + x
+        self._sy = self._sy * d + y
+        self._sxx = self._sxx * d + x * x
+        self._sxy = self._sxy * d + x * y
+
+    def fit(self) -> tuple[float, float]:
+        """Return (a, b); (0, 0) without observations."""
+        if self._sw <= 0.0:
+            return 0.0, 0.0
+        mean_x, mean_y = self._sx / self._sw, self._sy / self._sw
+        if mean_x <= 0.0:
+            return max(0.0, mean_y), 0.0
+        spread = max(0.0, self._sxx / self._sw - mean_x * mean_x)
+        joint = self._sxy / self._sw - mean_x * mean_y
+        prior, ridge = self._share * mean_y / mean_x, (0.2 * mean_x) ** 2
+        slope = min(max(0.0, (joint + ridge * prior) / (spread + ridge)), mean_y / mean_x)
+        return max(0.0, mean_y - slope * mean_x), slope
+
+
+class SpeedEstimator:
+    """Prefill, decode and queue of one replica.
+
+    Prefill: TTFT over prompt tokens, from requests that did not queue. Decode: time between tokens over the number of
+    requests that ran together (the batch's cost). Queue: by Little's law, waiting requests times the mean time one
+    holds its place, over the places (J. Little, 1961).
+    """
+
+    __slots__ = ("_decay", "_decode", "_prefill", "_service_s", "_service_weight")
+
+    def __init__(self) -> None:
+        self._prefill = DecayingLine(slope_share=0.3)
+        self._decode = DecayingLine(slope_share=0.05)
+        self._decay = 0.95
+        self._service_s = 0.0
+        self._service_weight = 0.0
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was observed."""
+        return self._prefill.weight > 0.0 or self._decode.weight > 0.0
+
+    def observe_prefill(self, prompt_tokens: int, ttft_s: float) -> None:
+        """Take in a first token of a request that found no queue."""
+        self._prefill.add(float(max(1, prompt_tokens)), ttft_s)
+
+    def observe_decode(self, running: float, itl_s: float) -> None:
+        """Take in the mean time between tokens of one answer, with `running` requests together."""
+        self._decode.add(max(1.0, running), itl_s)
+
+    def observe_service(self, seconds: float) -> None:
+        """Take in how long one request held its place."""
+        self._service_s = self._service_s * self._decay + seconds
+        self._service_weight = self._service_weight * self._decay + 1.0
+
+    def speed(self, running: float, waiting: float) -> Speed | None:
+        """Return what one more request would see, or None before any observation."""
+        if not self.measured:
+            return None
+        base, per_token = self._prefill.fit()
+        itl_base, itl_slope = self._decode.fit()
+        service = self._service_s / self._service_weight if self._service_weight else 0.0
+        queue = waiting * service / max(1.0, running) if waiting > 0.0 else 0.0
+        return Speed(queue, base, per_token, itl_base + itl_slope * (running + 1.0))

@@ -1,0 +1,166 @@
+"""Groups, their variants and replicas, as one worker sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from backends.settings import PRECISION_BITS
+from router.config.runtime import Runtime, RuntimeVariant
+from router.decision.types import Scenario, VariantState
+from router.state.balancers import BALANCERS, Balancer
+from router.state.replica import Replica
+from router.state.windows import Window
+
+_DEFAULT_OUTPUT_TOKENS = 200.0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a variant did lately, for people and for the tuning to come."""
+
+    tokens_10s: Window = field(default_factory=lambda: Window(10.0))
+    tokens_60s: Window = field(default_factory=lambda: Window(60.0))
+    ttft_60s: Window = field(default_factory=lambda: Window(60.0))
+    itl_60s: Window = field(default_factory=lambda: Window(60.0))
+    requests_60s: Window = field(default_factory=lambda: Window(60.0))
+
+
+class Variant:
+    """A group at one precision."""
+
+    def __init__(self, spec: RuntimeVariant, replicas: list[Replica], balancer: Balancer, stale_s: float) -> None:
+        self.spec = spec
+        self.name = spec.variant
+        self.rank = PRECISION_BITS[spec.precision]
+        self.replicas = replicas
+        self.traffic = Traffic()
+        self._balancer = balancer
+        self._stale_s = stale_s
+        self._turn = 0
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Context length: the configured one, else the longest that a replica says."""
+        if self.spec.max_model_len is not None:
+            return self.spec.max_model_len
+        return max((r.max_model_len for r in self.replicas if r.max_model_len is not None), default=None)
+
+    def usable(self, now: float, excluded: Collection[Replica] = ()) -> list[Replica]:
+        """Return the replicas that would take a request now."""
+        return [r for r in self.replicas if r.available(now) and r not in excluded]
+
+    def pick(self, now: float, excluded: Collection[Replica] = ()) -> Replica | None:
+        """Return the balancer's choice among the usable replicas, or None."""
+        usable = self.usable(now, excluded)
+        if not usable:
+            return None
+        self._turn += 1
+        if len(usable) == 1:
+            return usable[0]
+        return usable[self._balancer([sum(r.load(now, self._stale_s)) for r in usable], self._turn)]
+
+    def state(self, now: float, excluded: Collection[Replica] = ()) -> VariantState:
+        """Return the snapshot that a decision sees: the least loaded usable replica's speed."""
+        usable = self.usable(now, excluded)
+        best = (
+            min(usable, key=lambda r: sum(r.load(now, self._stale_s))) if len(usable) > 1 else next(iter(usable), None)
+        )
+        return VariantState(
+            name=self.name,
+            precision=self.spec.precision,
+            rank=self.rank,
+            live=best is not None,
+            speed=best.speed(now, self._stale_s) if best else None,
+            price=self.spec.price,
+            last_resort=self.spec.last_resort,
+            max_model_len=self.max_model_len,
+        )
+
+
+class Group:
+    """One logical model."""
+
+    def __init__(self, name: str, variants: dict[str, Variant], thresholds: Mapping[str, float], scenario: str) -> None:
+        self.name = name
+        self.variants = variants
+        self.thresholds = thresholds
+        self.scenario = scenario
+        self._output_tokens = _DEFAULT_OUTPUT_TOKENS
+        self._tokens_per_unit = 1.0
+
+    @property
+    def expected_output_tokens(self) -> float:
+        """Mean length of the group's answers so far, tokens."""
+        return self._output_tokens
+
+    def prompt_tokens(self, units: float) -> int:
+        """Return the estimate of a prompt's tokens from its size in units of text (`text_units`)."""
+        return max(1, round(units * self._tokens_per_unit))
+
+    def learn_lengths(self, units: float, prompt_tokens: int, output_tokens: int) -> None:
+        """Take in the true lengths of one answered request."""
+        self._output_tokens += 0.05 * (output_tokens - self._output_tokens)
+        if units >= 1.0 and prompt_tokens > 0:
+            ratio = min(8.0, max(0.125, prompt_tokens / units))
+            self._tokens_per_unit += 0.05 * (ratio - self._tokens_per_unit)
+
+    def states(self, now: float, excluded: Collection[Replica] = ()) -> tuple[VariantState, ...]:
+        """Return every variant's snapshot."""
+        return tuple(v.state(now, excluded) for v in self.variants.values())
+
+    def retry_after_s(self, now: float, variants: Collection[Variant]) -> float:
+        """Return when the first of these variants' replicas may take a request again, seconds from now."""
+        waits = [_wait(replica, now) for variant in variants for replica in variant.replicas if not replica.draining]
+        return min(waits, default=5.0)
+
+
+def _wait(replica: Replica, now: float) -> float:
+    if replica.ready:
+        return max(0.0, replica.cool_until - now)
+    # A replica that isn't up yet: nobody knows; one that is out is probed again at a known time.
+    return max(1.0, replica.breaker.retry_at - now) if replica.ever_ready else 5.0
+
+
+class Fleet:
+    """All groups; built once from the runtime file."""
+
+    def __init__(self, runtime: Runtime, env: Mapping[str, str]) -> None:
+        config = runtime.config
+        self.groups: dict[str, Group] = {}
+        balancer = BALANCERS[config.balancer]
+        for name, specs in runtime.groups().items():
+            settings = config.groups.get(name)
+            variants = {}
+            for spec in specs:
+                key = spec.api_key(env)
+                headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
+                replicas = [Replica(i, url, headers, config.breaker) for i, url in enumerate(spec.urls)]
+                variants[spec.variant] = Variant(spec, replicas, balancer, config.health.stale_s)
+            thresholds = {**config.thresholds, **(settings.thresholds if settings else {})}
+            scenario = settings.scenario if settings else "realtime"
+            self.groups[name] = Group(name, variants, thresholds, scenario)
+        self.scenarios = {
+            name: Scenario(
+                name,
+                s.ttft_ms / 1000 if s.ttft_ms is not None else None,
+                s.e2e_ms / 1000 if s.e2e_ms is not None else None,
+                s.gives_way,
+                s.prefer,
+            )
+            for name, s in (
+                ("realtime", config.scenarios.realtime),
+                ("batch", config.scenarios.batch),
+                ("edge", config.scenarios.edge),
+            )
+        }
+
+    def variants(self) -> list[Variant]:
+        """Return every variant of every group."""
+        return [v for g in self.groups.values() for v in g.variants.values()]
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        for variant in self.variants():
+            for replica in variant.replicas:
+                replica.pool.close()

@@ -1,0 +1,91 @@
+"""One replica as a worker sees it: its connections, its load, its speed, and whether it may be used."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from backends.wire import Pool, VllmMetrics
+from router.config.schema import BreakerConfig
+from router.decision.types import Speed
+from router.state.breaker import Breaker
+from router.state.estimator import SpeedEstimator
+
+_COOL_DOWN_S = 1.0
+_COOL_DOWN_MAX_S = 300.0
+
+
+class Replica:
+    """Mutable state of one replica; every change happens on the worker's event loop."""
+
+    def __init__(self, index: int, url: str, headers: list[tuple[bytes, bytes]], breaker: BreakerConfig) -> None:
+        self.index = index
+        self.url = url
+        self.headers = headers
+        """Sent with every request: the server's own key, if any."""
+        self.pool = Pool(url)
+        self.breaker = Breaker(breaker.failures, breaker.open_s, breaker.open_max_s)
+        self.estimator = SpeedEstimator()
+        self.ready = False
+        self.ever_ready = False
+        self.draining = False
+        self.inflight = 0
+        self.requests = 0
+        self.failures = 0
+        self.cool_until = 0.0
+        self.max_model_len: int | None = None
+        self.metrics: VllmMetrics | None = None
+        self.metrics_at = -math.inf
+        self.inflight_at_metrics = 0
+        self.last_byte_at = -math.inf
+        self.last_error: str | None = None
+        self.changed = asyncio.Event()
+        """Set when the monitor should look at once."""
+
+    def available(self, now: float) -> bool:
+        """Return whether a request may be sent here now."""
+        return self.ready and not self.draining and now >= self.cool_until
+
+    def load(self, now: float, stale_s: float) -> tuple[float, float]:
+        """Return (running, waiting) requests: the server's own figures, moved on by what was sent since."""
+        own = float(self.inflight)
+        metrics = self.metrics
+        if metrics is None or now - self.metrics_at > stale_s:
+            return own, 0.0
+        since = own - self.inflight_at_metrics
+        if metrics.waiting > 0.0:
+            # The server is full: what came since waits as well, what ended since made room.
+            return max(metrics.running, 1.0), max(0.0, metrics.waiting + since)
+        return max(own, metrics.running + since, 0.0), 0.0
+
+    def speed(self, now: float, stale_s: float) -> Speed | None:
+        """Return what one more request would see here."""
+        running, waiting = self.load(now, stale_s)
+        return self.estimator.speed(running, waiting)
+
+    def success(self) -> None:
+        """Note an answer without error."""
+        self.breaker.success()
+
+    def failure(self, now: float, why: str) -> bool:
+        """Note a failure; return True when it took the replica out."""
+        self.failures += 1
+        self.last_error = why
+        opened = self.breaker.failure(now)
+        if opened:
+            self.ready = False
+            self.changed.set()
+        return opened
+
+    def cool_down(self, now: float, retry_after_s: float | None) -> None:
+        """Leave an overloaded replica alone, for as long as it asked for."""
+        pause = _COOL_DOWN_S if retry_after_s is None else min(max(retry_after_s, 0.0), _COOL_DOWN_MAX_S)
+        self.cool_until = max(self.cool_until, now + pause)
+
+    def mark_ready(self, now: float) -> None:
+        """Put the replica (back) to use after a real completion."""
+        self.breaker.success()
+        self.ready = True
+        self.ever_ready = True
+        self.last_error = None
+        self.last_byte_at = now
