@@ -137,7 +137,8 @@ class Fleet:
                 headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
                 replicas = [Replica(i, url, headers, config.breaker) for i, url in enumerate(spec.urls)]
                 variants[spec.variant] = Variant(spec, replicas, balancer, config.health.stale_s)
-            thresholds = {**config.thresholds, **(settings.thresholds if settings else {})}
+            thresholds: dict[str, float] = dict(config.thresholds.items())
+            thresholds.update(settings.thresholds.items() if settings else ())
             scenario = settings.scenario if settings else "realtime"
             self.groups[name] = Group(name, variants, thresholds, scenario)
         self.scenarios = {

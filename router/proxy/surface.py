@@ -1,0 +1,37 @@
+"""The OpenAI (and Anthropic) paths that Bitgear knows, and how their streams speak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dialect = Literal["openai", "responses", "anthropic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One path: what its body must hold and how its answers look."""
+
+    name: str
+    """Bounded label for metrics."""
+    dialect: Dialect = "openai"
+    required: str | None = None
+    """Field without which the request means nothing."""
+    generates: bool = True
+    """Whether answers are generated token by token: risk is estimated, usage and speed are accounted."""
+    injects_usage: bool = False
+    """Whether a stream tells its usage only when asked by stream_options."""
+
+
+CHAT = Endpoint("chat.completions", "openai", "messages", injects_usage=True)
+
+ENDPOINTS: dict[bytes, Endpoint] = {
+    b"/v1/chat/completions": CHAT,
+    b"/v1/completions": Endpoint("completions", "openai", "prompt", injects_usage=True),
+    b"/v1/responses": Endpoint("responses", "responses", "input"),
+    b"/v1/messages": Endpoint("messages", "anthropic", "messages"),
+    b"/v1/embeddings": Endpoint("embeddings", "openai", "input", generates=False),
+    b"/tokenize": Endpoint("tokenize", generates=False),
+    b"/detokenize": Endpoint("detokenize", "openai", "tokens", generates=False),
+}
+OTHER = Endpoint("other", generates=False)

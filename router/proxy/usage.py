@@ -1,0 +1,75 @@
+"""Reading token counts out of answers, in the words of each API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+_MARK = re.compile(rb'"usage"\s*:\s*\{')
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer, as its replica counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def usage_of(value: object) -> Usage | None:
+    """Return the usage that a `usage` object of OpenAI's or Anthropic's APIs tells, or None."""
+    if not isinstance(value, Mapping):
+        return None
+    prompt = value.get("prompt_tokens", value.get("input_tokens"))
+    completion = value.get("completion_tokens", value.get("output_tokens"))
+    if not isinstance(prompt, int) and not isinstance(completion, int):
+        return None
+    return Usage(prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0)
+
+
+def usage_of_event(event: Mapping[str, Any], before: Usage | None) -> Usage | None:
+    """Return the usage after one stream event: chat and completions chunks, Responses events, Anthropic events."""
+    inner = event.get("response") or event.get("message")
+    found = usage_of(event.get("usage"))
+    if found is None and isinstance(inner, Mapping):
+        found = usage_of(inner.get("usage"))
+    if found is None:
+        return before
+    if before is not None and found.prompt_tokens == 0:
+        # Anthropic's message_delta tells only the output.
+        return Usage(before.prompt_tokens, found.completion_tokens)
+    return found
+
+
+def usage_of_answer(body: bytes) -> Usage | None:
+    """Return the usage of a whole JSON answer without parsing the rest of it."""
+    last = None
+    for match in _MARK.finditer(body):
+        last = match
+    if last is None:
+        return None
+    start = last.end() - 1
+    end = _object_end(body, start)
+    if end is None:
+        return None
+    try:
+        return usage_of(orjson.loads(body[start:end]))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _object_end(body: bytes, start: int) -> int | None:
+    # Usage objects hold numbers and small objects, no strings with braces.
+    depth = 0
+    for i in range(start, min(len(body), start + 4096)):
+        if body[i] == 0x7B:
+            depth += 1
+        elif body[i] == 0x7D:
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    return None
