@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from backends.settings import BackendSettings, Precision, Settings
 
@@ -36,9 +36,17 @@ class RedisConfig(Settings):
     """State that proxies share. Without an address a private Valkey server is started."""
 
     url: str | None = Field(
-        None, description="redis:// or rediss:// URL. None: a private Valkey server of Bitgear's own."
+        None, description="redis://, rediss:// or unix:// URL. None: a private Valkey server of Bitgear's own."
     )
+    password_env: str | None = Field(None, description="Environment variable with the password; better than in `url`.")
     timeout_s: float = Field(0.5, gt=0, description="Longest wait for one answer, seconds.")
+
+    @field_validator("url")
+    @classmethod
+    def _scheme(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("url is not a redis://, rediss:// or unix:// URL")
+        return url
 
 
 class TimeoutConfig(Settings):
@@ -78,6 +86,18 @@ class ScenariosConfig(Settings):
         default_factory=lambda: ScenarioConfig(ttft_ms=5000, gives_way="quality", prefer="lowest_precision"),
         description="One small machine: lowest precision first.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_defaults(cls, data: Any) -> Any:
+        # Who changes one target of a scenario keeps the rest of that scenario.
+        if not isinstance(data, dict):
+            return data
+        kept = {name: field.get_default(call_default_factory=True) for name, field in cls.model_fields.items()}
+        return {
+            name: {**kept[name].model_dump(), **given} if name in kept and isinstance(given, dict) else given
+            for name, given in data.items()
+        }
 
 
 class BreakerConfig(Settings):
@@ -169,18 +189,24 @@ class Config(Settings):
     )
     thresholds: dict[Precision, float] = Field(
         default_factory=lambda: dict(DEFAULT_THRESHOLDS),
-        description="Highest risk that a precision may take, for groups that say nothing; full precision needs none.",
+        description="Highest risk, in [0, 1], that a precision may take, for groups that say nothing; "
+        "precisions left out keep their defaults, full precision needs none.",
     )
-    balancer: str = Field(
-        "least_loaded", description="Choice among replicas of a variant: least_loaded, power_of_two, round_robin."
+    balancer: Literal["least_loaded", "power_of_two", "round_robin"] = Field(
+        "least_loaded", description="Choice among the replicas of a variant."
     )
     classifier: ClassifierConfig = Field(default_factory=ClassifierConfig, description="Estimating risk.")
     events: EventsConfig = Field(default_factory=EventsConfig, description="Events for tuning.")
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )
-    groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
     policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
+    groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
+
+    @field_validator("thresholds", mode="before")
+    @classmethod
+    def _keep_defaults(cls, given: Any) -> Any:
+        return {**DEFAULT_THRESHOLDS, **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> Config:
