@@ -74,7 +74,13 @@ class SimulatorSettings(Settings):
     kv_heads: int = Field(8, ge=1, description="KV heads.")
     head_dim: int = Field(128, ge=1, description="Dimension of a head.")
     bandwidth_gb_s: float = Field(3350.0, gt=0, description="Memory bandwidth, GB/s (H100 SXM: 3350).")
-    peak_tflops: float = Field(989.0, gt=0, description="Dense peak at this precision's arithmetic, TFLOP/s.")
+    query_heads: int = Field(32, ge=1, description="Query heads (for attention's arithmetic).")
+    peak_tflops: float = Field(989.0, gt=0, description="The device's dense FP16 peak, TFLOP/s (H100 SXM: 989).")
+    peak_factor: float | None = Field(
+        None, gt=0, description="Peak of this precision's arithmetic relative to FP16. None: by the precision (INT8, FP8: 2)."
+    )
+    group_size: int = Field(128, ge=1, description="Weights that share one 16-bit scale at INT4.")
+    block_size: int = Field(16, ge=1, description="Tokens in one block of the KV cache.")
     efficiency: float = Field(0.6, gt=0, le=1, description="Share of the roofline that is reached.")
     overhead_ms: float = Field(2.0, ge=0, description="Fixed cost of one engine step, milliseconds.")
     kv_cache_gib: float = Field(24.0, gt=0, description="KV cache, GiB.")

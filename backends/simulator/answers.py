@@ -1,0 +1,124 @@
+"""Which tokens an answer has, where it ends and why: decided before the first token is sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from backends.simulator import tokens
+from backends.simulator.text import seed_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What ends an answer."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stops: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One finished answer, token by token."""
+
+    raw: tuple[str, ...]
+    """The tokens; an empty text is the token that ends the answer."""
+    visible: tuple[str, ...]
+    """What the client sees of each token: nothing of a stop string."""
+    finish_reason: str
+    stop_reason: str | int | None = None
+    tool: str | None = None
+    """Name of the function, if the text is the arguments of a call."""
+    tool_id: str = ""
+    logprob_seed: int = field(default=0)
+
+    @property
+    def text(self) -> str:
+        """All that the client sees."""
+        return "".join(self.visible)
+
+
+def make(source: Iterable[str], length: int | None, rules: Rules, seed: int, tool: str | None = None) -> Answer:
+    """An answer of tokens from `source`: `length` of them, or all if None, then the end token, unless a rule cuts it.
+
+    A source of given length None is finite (JSON of a schema) and ends whatever `ignore_eos` and `min_tokens` say, as
+    a grammar does.
+    """
+    if length is not None and rules.ignore_eos:
+        raw = list(islice(source, rules.max_tokens))
+    else:
+        raw = list(islice(source, rules.max_tokens if length is None else min(rules.max_tokens, max(length, rules.min_tokens))))
+        if len(raw) < rules.max_tokens:
+            raw.append("")
+    ended = bool(raw) and raw[-1] == ""
+    visible, finish_reason, stop_reason = _cut(raw, rules)
+    if finish_reason is None:
+        finish_reason = "stop" if ended else "length"
+    return Answer(tuple(raw[: len(visible)]), tuple(visible), finish_reason, stop_reason, tool, logprob_seed=seed)
+
+
+def _cut(raw: Sequence[str], rules: Rules) -> tuple[list[str], str | None, str | int | None]:
+    """Where a stop string or token ends the answer: the visible text of each token kept, and why it ended."""
+    if not rules.stops and not rules.stop_token_ids:
+        return list(raw), None, None
+    text = ""
+    longest = max((len(stop) for stop in rules.stops), default=0)
+    for index, piece in enumerate(raw):
+        text += piece
+        if index < rules.min_tokens:
+            continue
+        if rules.stop_token_ids and (token := tokens.number(piece)) in rules.stop_token_ids:
+            kept = [*raw[:index], piece if rules.include_stop else ""]
+            return kept, "stop", token
+        start = max(0, len(text) - len(piece) - longest + 1)
+        for stop in rules.stops:
+            at = text.find(stop, start)
+            if at >= 0:
+                return _hide(raw[: index + 1], at + len(stop) if rules.include_stop else at), "stop", stop
+    return list(raw), None, None
+
+
+def _hide(raw: Sequence[str], end: int) -> list[str]:
+    """The part of each token that lies before character `end` of the text."""
+    visible = []
+    for piece in raw:
+        visible.append(piece[: max(0, end)])
+        end -= len(piece)
+    return visible
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was; `rank` 1 is the likeliest."""
+
+    token: str
+    logprob: float
+    rank: int
+
+
+_ALTERNATIVES = (" the", " a", " of", " it", " and", ".", ",", " to", " in", " one", " as", " or", "\n", " at", " so",
+                 " by", " if", " no", " we", " is", " be", " on", " for", " not")  # fmt: skip
+
+
+def logprobs(seed: int, position: int, token: str, alternatives: int) -> tuple[TokenLogprob, list[TokenLogprob]]:
+    """A made-up distribution at one position: the token itself, and the `alternatives` likeliest (the token first)."""
+    rng = random.Random(seed_of(seed, position))
+    value = -rng.expovariate(2.0)
+    own = TokenLogprob(token, value, 1)
+    ranked = [own]
+    for other in _ALTERNATIVES:
+        if len(ranked) >= alternatives:
+            break
+        if other != token:
+            value -= 0.1 + rng.expovariate(1.0)
+            ranked.append(TokenLogprob(other, value, len(ranked) + 1))
+    return own, ranked[:alternatives]
+
+
+__all__ = ["Answer", "Rules", "TokenLogprob", "logprobs", "make"]
