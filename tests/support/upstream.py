@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tests.support.wire import ChatWire, CompletionWire, dumps, error_body, json_response, response
 
@@ -289,8 +289,7 @@ class _Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of asyncio's.
         transport.set_write_buffer_limits(high=0)
         self._socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader.set_transport(transport)
