@@ -1,0 +1,205 @@
+"""From a group's settings to processes: which planner each kind has, and what must exist before the start."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from backends.processes import PlanError, ProcessSpec, VariantPlan
+from backends.settings import BackendSettings
+from backends.vllm import plan as vllm
+from backends.vllm.checkpoints import Progress, prepare
+from backends.vllm.machine import Gpu, Machine, detect
+
+
+class Planner(Protocol):
+    """Plans all variants of one kind of one group; pure but for reading checkpoints' configurations."""
+
+    def __call__(
+        self,
+        group: str,
+        base_model: str | None,
+        backends: Sequence[BackendSettings],
+        *,
+        home: Path,
+        machine: Machine,
+        ports: Iterator[int],
+        python: str,
+    ) -> list[VariantPlan]:
+        """One plan per variant, in the order given. Raises PlanError."""
+        ...
+
+
+def _plan_running(
+    group: str,
+    base_model: str | None,
+    backends: Sequence[BackendSettings],
+    *,
+    home: Path,
+    machine: Machine,
+    ports: Iterator[int],
+    python: str,
+) -> list[VariantPlan]:
+    """Kind openai: its servers run already."""
+    return []
+
+
+def _plan_simulators(
+    group: str,
+    base_model: str | None,
+    backends: Sequence[BackendSettings],
+    *,
+    home: Path,
+    machine: Machine,
+    ports: Iterator[int],
+    python: str,
+) -> list[VariantPlan]:
+    """Kind simulator: one small process per replica."""
+
+    def argv(backend: BackendSettings, port: int) -> list[str]:
+        where = ["--port", str(port), "--model", backend.model or group, "--precision", backend.precision]
+        return [python, "-m", "backends.simulator", *where, "--settings", backend.simulator.model_dump_json()]
+
+    words = "simulated: the answers mean nothing"
+    return [_servers(group, b, home, ports, argv, b.simulator.replicas, words, _SIMULATOR_GIB) for b in backends]
+
+
+def _plan_hosted(
+    group: str,
+    base_model: str | None,
+    backends: Sequence[BackendSettings],
+    *,
+    home: Path,
+    machine: Machine,
+    ports: Iterator[int],
+    python: str,
+) -> list[VariantPlan]:
+    """Kind litellm: one sidecar per variant."""
+
+    def argv(backend: BackendSettings, port: int) -> list[str]:
+        where = ["--port", str(port), "--model", backend.model or group]
+        return [python, "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
+
+    return [_servers(group, b, home, ports, argv, 1, f"hosted: {b.litellm.target}", _HOSTED_GIB) for b in backends]
+
+
+_SIMULATOR_GIB = 0.06
+_HOSTED_GIB = 0.3
+"""Memory of one process of these kinds, about, GiB."""
+
+PLANNERS: Mapping[str, Planner] = {
+    "openai": _plan_running,
+    "vllm": vllm.plan,
+    "simulator": _plan_simulators,
+    "litellm": _plan_hosted,
+}
+"""Kind of backend to what plans its processes. A new kind is a function and a line here."""
+
+
+def plan_group(
+    group: str,
+    base_model: str | None,
+    backends: Sequence[BackendSettings],
+    *,
+    home: Path,
+    machine: Machine,
+    ports: Iterator[int],
+    python: str,
+) -> list[VariantPlan]:
+    """How a group's variants will be served, in the order given; variants that run already (kind openai) have no plan.
+
+    Makes and starts nothing. `python` is the interpreter that has the engine; `ports` gives a free port a server.
+    Raises PlanError, with the arithmetic or the missing part, when it cannot work.
+    """
+    plans: dict[str, VariantPlan] = {}
+    for kind, planner in PLANNERS.items():
+        chosen = [b for b in backends if b.kind == kind]
+        if chosen:
+            made = planner(group, base_model, chosen, home=home, machine=machine, ports=ports, python=python)
+            plans.update({p.variant: p for p in made})
+    return [plans[b.variant] for b in backends if b.variant in plans]
+
+
+def free_ports(first: int, host: str = "127.0.0.1") -> Iterator[int]:
+    """Ports from `first` on that nothing listens on now, each given once. Raises PlanError after the last port."""
+    for port in range(first, 65536):
+        if _is_free(port, host):
+            yield port
+    raise PlanError(f"no free port from {first} up on {host}")
+
+
+def _is_free(port: int, host: str) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections linger in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def parallel_starts(machine: Machine, plans: Sequence[VariantPlan]) -> int:
+    """How many servers to start at once.
+
+    Starting vLLM is two minutes of one core's imports: on few cores one after the other brings the first variant up
+    soonest and the last no later (measured: see the documentation of the supervisor). On one GPU engines that profile
+    memory at the same time disturb each other's measurement.
+    """
+    if any(p.kind == "vllm" for p in plans):
+        return max(1, len(machine.gpus)) if machine.gpus else max(1, len(machine.cores) // 4)
+    return max(1, len(machine.cores) * 4)
+
+
+def _servers(
+    group: str,
+    backend: BackendSettings,
+    home: Path,
+    ports: Iterator[int],
+    argv: Callable[[BackendSettings, int], list[str]],
+    replicas: int,
+    words: str,
+    gib: float,
+) -> VariantPlan:
+    specs = []
+    for number in range(replicas):
+        port = next(ports)
+        name = f"{group}@{backend.variant}/{number}"
+        specs.append(
+            ProcessSpec(
+                name=name,
+                argv=tuple(argv(backend, port)),
+                url=f"http://127.0.0.1:{port}",
+                log=home.expanduser() / "logs" / f"{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)}.log",
+                start_timeout_s=60.0,
+            )
+        )
+    return VariantPlan(
+        group=group,
+        variant=backend.variant,
+        precision=backend.precision,
+        kind=backend.kind,
+        processes=tuple(specs),
+        served_model=backend.model or group,
+        checkpoint=words,
+        memory_gib=gib * replicas,
+        arithmetic=f"{replicas} x {gib:.2f} GiB",
+    )
+
+
+__all__ = [
+    "PLANNERS",
+    "Gpu",
+    "Machine",
+    "Planner",
+    "Progress",
+    "detect",
+    "free_ports",
+    "parallel_starts",
+    "plan_group",
+    "prepare",
+]

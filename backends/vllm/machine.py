@@ -1,0 +1,145 @@
+"""What this machine has for engines: cores, memory, GPUs. Only `detect` looks; the rest is arithmetic."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backends.vllm.engine import probe
+
+GIB = 1024**3
+_UNLIMITED = 1 << 60
+"""cgroup v1 writes its 'no limit' as a number of this order."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU."""
+
+    index: int
+    name: str
+    memory_gib: float
+    """All of its memory, GiB: the whole that vLLM's share is a share of."""
+    free_gib: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Resources that a plan may divide."""
+
+    cores: tuple[int, ...]
+    """CPU cores that this process may run on."""
+    memory_gib: float
+    """Memory that new processes can take now, GiB (cgroup limits counted)."""
+    gpus: tuple[Gpu, ...] = ()
+
+    def after(self, memory_gib: float) -> Machine:
+        """The same machine once processes of `memory_gib` run: for planning a second group."""
+        return replace(self, memory_gib=max(0.0, self.memory_gib - memory_gib))
+
+
+def detect(python: str | None = None) -> Machine:
+    """This machine, as of now. What cannot be read counts as absent.
+
+    With `python`, the interpreter that has the engine, GPUs that its build of vLLM cannot use don't count (raises
+    PlanError when it cannot be run).
+    """
+    gpus = _gpus()
+    if gpus and python is not None and probe(python).build == "cpu":
+        gpus = ()
+    return Machine(cores=_cores(), memory_gib=available_memory_gib(Path("/")), gpus=gpus)
+
+
+def _cores() -> tuple[int, ...]:
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def available_memory_gib(root: Path) -> float:
+    """MemAvailable of /proc/meminfo, or what the cgroup's limit leaves if that is less, GiB.
+
+    `root` is `/`; tests give a folder with files of the same names.
+    """
+    available = _meminfo_available(root / "proc/meminfo")
+    return min([available, *_cgroup_headroom(root)]) / GIB
+
+
+def _meminfo_available(path: Path) -> int:
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(":")
+        if key == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def _cgroup_headroom(root: Path) -> list[int]:
+    """Bytes left under each memory limit on the way from this process's cgroup to the root (v2, then v1)."""
+    left = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        hierarchy, controllers, path = line.split(":", 2)
+        if hierarchy == "0" and not controllers:
+            base, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            base, limit, used = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        # Inside a container the path may be the host's: then only the mounted root counts.
+        for candidate in (folder, *folder.parents):
+            if candidate != base and base not in candidate.parents:
+                break
+            top = _number(candidate / limit)
+            if top is not None and top < _UNLIMITED:
+                cache = _stat(candidate / "memory.stat", "inactive_file", "total_inactive_file")
+                left.append(max(0, top - (_number(candidate / used) or 0) + cache))
+    return left
+
+
+def _stat(path: Path, *keys: str) -> int:
+    values = dict(line.split(" ", 1) for line in _read(path).splitlines() if " " in line)
+    return next((int(values[k]) for k in reversed(keys) if k in values), 0)
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    query = ["nvidia-smi", "--query-gpu=index,name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(answer.splitlines(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def parse_gpus(lines: Iterable[str], visible: str | None = None) -> tuple[Gpu, ...]:
+    """GPUs from nvidia-smi's `index, name, total MiB, free MiB` lines.
+
+    `visible` is CUDA_VISIBLE_DEVICES: with indices in it, only these count; empty means none.
+    """
+    gpus = []
+    for line in lines:
+        parts = [p.strip() for p in line.split(",")]
+        # "[N/A]" stands for memory that the driver does not report (shared-memory machines).
+        if len(parts) == 4 and parts[0].isdigit() and parts[2].isdigit() and parts[3].isdigit():
+            gpus.append(Gpu(int(parts[0]), parts[1], int(parts[2]) / 1024, int(parts[3]) / 1024))
+    if visible is None or (visible and not visible.replace(",", "").isdigit()):
+        return tuple(gpus)
+    wanted = [int(v) for v in visible.split(",") if v]
+    return tuple(g for g in gpus if g.index in wanted)
