@@ -200,6 +200,7 @@ class Config(Settings):
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )
+    policy: str = Field("adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives.")
     policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
     groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
 

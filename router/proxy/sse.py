@@ -50,6 +50,11 @@ class StreamRelay:
         self.error: str | None = None
         """What an error event inside the stream said."""
 
+    @property
+    def inside_event(self) -> bool:
+        """Whether part of an unfinished (oversized) event has been sent on."""
+        return self._oversize
+
     def feed(self, data: bytes) -> bytes:
         """Return the bytes to send on now; may be empty."""
         tail = self._tail

@@ -1,0 +1,203 @@
+"""The applications' address as one pure ASGI callable: OpenAI's surface, the decision alone, health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from router.config.schema import Config
+from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
+from router.proxy.deciding import Decider, Question
+from router.proxy.errors import ApiError
+from router.proxy.exchange import Exchange
+from router.proxy.explain import explain
+from router.proxy.failures import Refused
+from router.proxy.headers import decision_header, downstream_headers
+from router.proxy.json_body import Body, parse_body
+from router.proxy.learn import learn
+from router.proxy.outcome import Outcome
+from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
+from router.proxy.surface import CHAT, ENDPOINTS, OTHER, Endpoint
+from router.proxy.validation import validate
+from router.state import Fleet
+from router.telemetry import Telemetry
+
+_JSON = (b"content-type", b"application/json")
+
+
+class ProxyApp:
+    """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
+
+    def __init__(self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry) -> None:
+        self._fleet = fleet
+        self._decider = decider
+        self._config = config
+        self._telemetry = telemetry
+        self._max_body = int(config.server.max_body_mib * 1024 * 1024)
+        self._started_unix = int(time.time())
+        self.inflight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever happens, the client gets an answer in its own format."""
+        if scope["type"] != "http":
+            return
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        endpoint = ENDPOINTS.get(path, OTHER)
+        client = Client(receive, send)
+        outcome = Outcome(request_id_of(headers), endpoint, asyncio.get_running_loop().time())
+        self.inflight += 1
+        try:
+            if self.inflight > self._config.server.max_concurrent:
+                raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
+            await self._route(scope, client, outcome, path, headers)
+        except ClientLeft:
+            outcome.status, outcome.error = 499, "client_left"
+        except ApiError as error:
+            await self._fail(client, outcome, error)
+        except Refused as refused:
+            outcome.status, outcome.error = refused.status, f"http_{refused.status}"
+            await client.answer(
+                refused.status, [*downstream_headers(refused.headers), *self._ours(outcome)], refused.body
+            )
+        except Exception:
+            self._telemetry.log.exception("request failed inside Bitgear: id=%s", outcome.request_id)
+            await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
+        finally:
+            self.inflight -= 1
+            outcome.ended = asyncio.get_running_loop().time()
+            if outcome.group is not None:
+                learn(outcome, outcome.ended)
+            if path != b"/health":
+                self._telemetry.finished(outcome)
+
+    async def _route(
+        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        method = scope["method"]
+        if method == "GET" and path == b"/health":
+            outcome.status = 200
+            await client.answer(200, [_JSON], b'{"status":"ok"}')
+        elif method == "GET" and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
+            await self._models(client, outcome, path)
+        elif path in ENDPOINTS or path == b"/v1/route":
+            if method != "POST":
+                raise ApiError(405, f"{path.decode('latin-1')} takes POST, not {method}.", None, "method_not_allowed")
+            await self._body_request(scope, client, outcome, path, headers)
+        elif path.startswith(b"/v1/"):
+            await self._body_request(scope, client, outcome, path, headers)
+        else:
+            raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
+
+    async def _models(self, client: Client, outcome: Outcome, path: bytes) -> None:
+        entries = [self._model_entry(name) for name in model_names(self._fleet)]
+        outcome.status = 200
+        if path == b"/v1/models":
+            await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
+            return
+        wanted = path.removeprefix(b"/v1/models/").decode("latin-1").replace("%40", "@")
+        for entry in entries:
+            if entry["id"] == wanted:
+                await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps(entry))
+                return
+        raise ApiError(404, f"The model {wanted[:128]!r} does not exist.", "model", "model_not_found")
+
+    def _model_entry(self, name: str) -> dict[str, Any]:
+        group_name, _, variant_name = name.partition("@")
+        group = self._fleet.groups[group_name]
+        variants = [group.variants[variant_name]] if variant_name else list(group.variants.values())
+        lengths = [v.max_model_len for v in variants if v.max_model_len is not None]
+        entry: dict[str, Any] = {"id": name, "object": "model", "created": self._started_unix, "owned_by": "bitgear"}
+        entry["max_model_len"] = max(lengths) if lengths else None
+        entry["root"] = group_name
+        entry["precision"] = variants[0].spec.precision if variant_name else None
+        if any(v.spec.simulated for v in variants):
+            entry["simulated"] = True
+        return entry
+
+    async def _body_request(
+        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        raw = await client.body(headers, self._max_body)
+        directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
+        endpoint = CHAT if path == b"/v1/route" else outcome.endpoint
+        body: Body = parse_body(raw) if raw or endpoint is not OTHER else {}
+        model = body.get("model")
+        if model is None and endpoint is OTHER:
+            model = _query_model(scope)
+        target = resolve(model, directives, self._fleet)
+        outcome.group = target.group
+        if path == b"/v1/route":
+            endpoint = _route_endpoint(body)
+        validate(body, endpoint)
+        if endpoint is OTHER and target.pin is None:
+            raise ApiError(
+                404,
+                f"Unknown path {path.decode('latin-1')[:200]}: it passes through only for a pinned variant, "
+                f"for example model {next(iter(target.group.variants.values())).spec.pinned!r}.",
+                "model",
+                "unknown_path",
+            )
+        question = self._decider.question(body, endpoint, target, directives)
+        outcome.units, outcome.risks = question.units, dict(question.risks)
+        outcome.stream = bool(body.get("stream"))
+        if path == b"/v1/route":
+            await self._decide_only(client, outcome, question, target)
+            return
+        query: bytes = scope.get("query_string", b"")
+        upstream_path = path + b"?" + query if query else path
+        exchange = Exchange(client, outcome, question, self._decider, self._config.timeouts, self._telemetry.retried)
+        await exchange.run(scope["method"].encode(), upstream_path, headers, raw, body)
+
+    async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
+        decision = self._decider.decide(question, outcome.began)
+        outcome.decision, outcome.status = decision, 200
+        answer = {
+            "request_id": outcome.request_id,
+            "model": target.asked,
+            "group": target.group.name,
+            "decision": explain(decision, question),
+        }
+        await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps(answer))
+
+    def _ours(self, outcome: Outcome) -> list[tuple[bytes, bytes]]:
+        ours = [(b"x-request-id", outcome.request_id.encode())]
+        if outcome.decision is not None and outcome.group is not None:
+            chosen = outcome.group.variants.get(outcome.decision.variant or "")
+            value = decision_header(
+                outcome.group.name, outcome.decision, None, chosen is not None and chosen.spec.simulated
+            )
+            ours.append((b"x-bitgear-decision", value))
+        return ours
+
+    async def _fail(self, client: Client, outcome: Outcome, error: ApiError) -> None:
+        outcome.status = error.status
+        outcome.error = error.code or error.type
+        dialect = outcome.endpoint.dialect
+        if client.finished:
+            return
+        if client.started:
+            await client.finish(error.event(dialect))
+            return
+        head = [_JSON, *error.headers(), *self._ours(outcome)]
+        if error.status == 413:
+            # The rest of the body is still on its way; this connection is of no more use.
+            head.append((b"connection", b"close"))
+        await client.answer(error.status, head, error.body(dialect))
+
+
+def _query_model(scope: Scope) -> str | None:
+    values = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model")
+    return values[0] if values else None
+
+
+def _route_endpoint(body: Body) -> Endpoint:
+    for path in (b"/v1/chat/completions", b"/v1/completions", b"/v1/responses"):
+        endpoint = ENDPOINTS[path]
+        if endpoint.required in body:
+            return endpoint
+    return CHAT

@@ -1,0 +1,101 @@
+"""The client's side of one request: its body, its answer, and the moment it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from router.proxy.errors import ApiError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ClientLeft(Exception):  # noqa: N818 - not an error of ours
+    """The client closed its connection before the answer's end."""
+
+
+class Client:
+    """Wraps ASGI's `receive` and `send`; calls `on_leave` at once when the client goes."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._watch: asyncio.Task[None] | None = None
+        self._on_leave: Callable[[], None] | None = None
+        self.left = False
+        self.started = False
+        """Whether the head of an answer was sent."""
+        self.finished = False
+
+    async def body(self, headers: list[tuple[bytes, bytes]], limit: int) -> bytes:
+        """Return the request's whole body. Raises ApiError 413 above `limit` bytes, ClientLeft when it never comes."""
+        for name, value in headers:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                raise _too_large(limit)
+            if name == b"content-encoding" and value.lower() != b"identity":
+                raise ApiError(
+                    415, "content-encoding: only identity is understood", "content-encoding", "unsupported_encoding"
+                )
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.left = True
+                raise ClientLeft
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def watch(self, on_leave: Callable[[], None]) -> None:
+        """From now on call `on_leave` once, at once, when the client closes its connection."""
+        self._on_leave = on_leave
+        self._watch = asyncio.ensure_future(self._wait_for_leave())
+
+    async def _wait_for_leave(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+        if not self.finished:
+            self.left = True
+            if self._on_leave is not None:
+                self._on_leave()
+
+    def unwatch(self) -> None:
+        """Stop watching."""
+        self._on_leave = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the answer's head."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the answer; waits while the client reads slower than it is sent."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send the last piece."""
+        self.finished = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.finish(body)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"body: larger than the limit of {limit} bytes", "body", "request_too_large")

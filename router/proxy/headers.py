@@ -1,0 +1,43 @@
+"""Which headers go up to a replica, which come back, and the decision in a header."""
+
+from __future__ import annotations
+
+from router.decision.types import Decision
+
+_UP = frozenset(
+    {b"accept", b"user-agent", b"traceparent", b"tracestate", b"baggage", b"anthropic-version", b"anthropic-beta"}
+)
+_DOWN = frozenset({b"content-type", b"retry-after"})
+
+
+def upstream_headers(
+    headers: list[tuple[bytes, bytes]], request_id: str, own: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the replica: the client's credentials stay here, Bitgear's own for that server go along."""
+    up = [h for h in headers if h[0] in _UP]
+    up.append((b"content-type", b"application/json"))
+    up.append((b"x-request-id", request_id.encode()))
+    up.extend(own)
+    return up
+
+
+def downstream_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the replica's headers that a client may see."""
+    return [h for h in headers if h[0] in _DOWN]
+
+
+def decision_header(group: str, decision: Decision, replica: int | None, simulated: bool) -> bytes:
+    """Return `x-bitgear-decision`: key=value pairs, a semicolon between them."""
+    parts = [
+        f"group={group}",
+        f"variant={decision.variant or 'none'}",
+        f"replica={'none' if replica is None else replica}",
+        f"risk={decision.risk:.4f}",
+        f"threshold={decision.threshold:.4f}",
+        f"scenario={decision.scenario}",
+        f"policy={decision.version}",
+        f"reason={decision.reason}",
+    ]
+    if simulated:
+        parts.append("simulated=true")
+    return "; ".join(parts).encode("latin-1", "replace")

@@ -1,0 +1,41 @@
+"""Feeding a finished request back into the estimates of its replica, variant and group."""
+
+from __future__ import annotations
+
+from router.proxy.outcome import Outcome
+
+_ENOUGH_TOKENS = 8
+
+
+def learn(outcome: Outcome, now: float) -> None:
+    """Update speed, traffic windows and lengths from one answered request; failures teach nothing here."""
+    variant, replica, usage = outcome.variant, outcome.replica, outcome.usage
+    if not outcome.ok or variant is None or replica is None or outcome.group is None or not outcome.endpoint.generates:
+        return
+    traffic = variant.traffic
+    traffic.requests_60s.add(now, 1.0)
+    service = outcome.ended - outcome.sent_up
+    if usage is None:
+        return
+    outcome.group.learn_lengths(outcome.units, usage.prompt_tokens, usage.completion_tokens)
+    tokens = usage.completion_tokens
+    traffic.tokens_10s.add(now, tokens)
+    traffic.tokens_60s.add(now, tokens)
+    estimator = replica.estimator
+    if outcome.first_token_at is not None:
+        ttft = outcome.first_token_at - outcome.sent_up
+        traffic.ttft_60s.add(now, ttft)
+        if not outcome.queued:
+            estimator.observe_prefill(usage.prompt_tokens, ttft)
+        itl = outcome.itl_s
+        if itl is not None:
+            traffic.itl_60s.add(now, itl)
+            estimator.observe_decode(outcome.running, itl)
+            service = itl * tokens
+    elif tokens >= _ENOUGH_TOKENS and not outcome.queued:
+        # A whole answer hides its first token: take the predicted one off.
+        speed = estimator.speed(outcome.running, 0.0)
+        ttft = speed.prefill_base_s + speed.prefill_per_token_s * usage.prompt_tokens if speed else 0.0
+        if service > ttft:
+            estimator.observe_decode(outcome.running, (service - ttft) / (tokens - 1))
+    estimator.observe_service(service)

@@ -1,0 +1,59 @@
+"""What became of one request: filled in while it runs, read once at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from router.decision.types import Decision
+from router.proxy.surface import Endpoint
+from router.proxy.usage import Usage
+from router.state import Group, Replica, Variant
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One request from its first byte to its last; times are seconds of the event loop's clock."""
+
+    request_id: str
+    endpoint: Endpoint
+    began: float
+    group: Group | None = None
+    decision: Decision | None = None
+    risks: dict[str, float] = field(default_factory=dict)
+    units: float = 0.0
+    """Size of the prompt, as `text_units` gives it."""
+    stream: bool = False
+    variant: Variant | None = None
+    replica: Replica | None = None
+    attempts: int = 0
+    sent_up: float = 0.0
+    """When the last attempt was sent."""
+    running: float = 0.0
+    """Requests that ran on the replica when this one was sent, itself included."""
+    queued: bool = False
+    """Whether the replica had a queue then."""
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    usage: Usage | None = None
+    status: int = 0
+    """HTTP status for the client; 499 when the client left."""
+    error: str | None = None
+    ended: float = 0.0
+
+    @property
+    def ttft_s(self) -> float | None:
+        """First token after the request's arrival, seconds; None for an answer that did not stream."""
+        return None if self.first_token_at is None else self.first_token_at - self.began
+
+    @property
+    def itl_s(self) -> float | None:
+        """Mean time between tokens, seconds."""
+        if self.first_token_at is None or self.last_token_at is None or self.usage is None:
+            return None
+        further = self.usage.completion_tokens - 1
+        return (self.last_token_at - self.first_token_at) / further if further > 0 else None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the client got a whole answer."""
+        return self.error is None and 200 <= self.status < 300

@@ -1,0 +1,160 @@
+"""Carrying a replica's answer to the client: a stream event by event, a whole answer in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from backends.wire import Connection, UpstreamError
+from router.proxy.client import Client, ClientLeft
+from router.proxy.errors import ApiError
+from router.proxy.failures import is_client_error
+from router.proxy.outcome import Outcome
+from router.proxy.sse import StreamRelay, rename_model
+from router.proxy.usage import usage_of_answer
+
+_WHOLE_BUFFER = 4 * 1024 * 1024
+"""A whole answer up to this is buffered, so that a replica that dies in it can be replaced."""
+_STREAM_HEADERS = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+Headers = list[tuple[bytes, bytes]]
+
+
+def _rename(outcome: Outcome, asked: str) -> tuple[bytes, bytes] | None:
+    served = outcome.variant.spec.served_model if outcome.variant is not None else asked
+    return None if served == asked else (orjson.dumps(served), orjson.dumps(asked))
+
+
+async def relay_stream(
+    connection: Connection,
+    client: Client,
+    outcome: Outcome,
+    status: int,
+    headers: Headers,
+    asked: str,
+    hide_usage: bool,
+) -> None:
+    """Pass a stream on. Raises UpstreamError when it died before its first token: then nothing of it was sent.
+
+    When it dies later, the client gets an error event and the stream's end, and the outcome says so.
+    """
+    loop = asyncio.get_running_loop()
+    replica = outcome.replica
+    assert replica is not None
+    relay = StreamRelay(outcome.endpoint.dialect, hide_usage=hide_usage, rename=_rename(outcome, asked))
+    outcome.first_token_at = outcome.last_token_at = None
+    began = False
+    while True:
+        piece = connection.take()
+        if piece is None:
+            if connection.done:
+                break
+            try:
+                await connection.wait()
+            except UpstreamError:
+                # The loop's next turn looks at the connection's own error.
+                continue
+            continue
+        now = loop.time()
+        replica.last_byte_at = now
+        out = relay.feed(piece)
+        if relay.first_token:
+            outcome.last_token_at = now
+            if not began:
+                began = True
+                outcome.first_token_at = now
+                connection.between_tokens()
+        if out:
+            if not client.started:
+                await client.start(status, [*headers, *_STREAM_HEADERS])
+            await client.write(out)
+    outcome.usage = relay.usage
+    if client.left:
+        raise ClientLeft
+    error = connection.error
+    if error is None and not relay.first_token and not relay.ended:
+        error = UpstreamError("closed", "the replica ended its stream before the first token")
+    if error is not None and not relay.first_token:
+        raise error
+    outcome.status = status
+    if error is not None:
+        await _broken(client, outcome, relay, error)
+        return
+    rest = relay.finish()
+    if not client.started:
+        await client.start(status, [*headers, *_STREAM_HEADERS])
+    await client.finish(rest)
+    if relay.error is not None:
+        outcome.error = f"error event in the stream: {'client' if is_client_error(relay.error) else 'replica'}"
+    if relay.error is not None and not is_client_error(relay.error):
+        replica.failure(loop.time(), "the replica sent an error inside a stream")
+    else:
+        replica.success()
+
+
+async def _broken(client: Client, outcome: Outcome, relay: StreamRelay, error: UpstreamError) -> None:
+    assert outcome.replica is not None
+    outcome.error = error.failure
+    outcome.replica.failure(asyncio.get_running_loop().time(), str(error))
+    told = ApiError(502, f"The variant broke off in the middle of its answer ({error.failure}).", None, "stream_broken")
+    # Of an unfinished event nothing was sent, unless it was oversized: then it has to be ended first.
+    event = told.event(outcome.endpoint.dialect)
+    await client.finish(b"\n\n" + event if relay.inside_event else event)
+
+
+async def relay_whole(
+    connection: Connection, client: Client, outcome: Outcome, status: int, headers: Headers, asked: str
+) -> None:
+    """Pass a whole answer on. Raises UpstreamError when it died before anything was sent."""
+    assert outcome.replica is not None
+    rename = _rename(outcome, asked)
+    pieces: list[bytes] = []
+    size = 0
+    while size <= _WHOLE_BUFFER:
+        piece = connection.take()
+        if piece is not None:
+            pieces.append(piece)
+            size += len(piece)
+        elif connection.error is not None:
+            raise connection.error
+        elif connection.done:
+            break
+        else:
+            await connection.wait()
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if rename is not None:
+        body = rename_model(body, *rename)
+    outcome.status = status
+    outcome.usage = usage_of_answer(body)
+    if connection.done and connection.error is None and size <= _WHOLE_BUFFER:
+        outcome.replica.last_byte_at = asyncio.get_running_loop().time()
+        outcome.replica.success()
+        await client.answer(status, headers, body)
+        return
+    await _relay_large(connection, client, outcome, status, headers, body)
+
+
+async def _relay_large(
+    connection: Connection, client: Client, outcome: Outcome, status: int, headers: Headers, begun: bytes
+) -> None:
+    assert outcome.replica is not None
+    await client.start(status, headers)
+    await client.write(begun)
+    tail = begun[-65536:]
+    while True:
+        piece = connection.take()
+        if piece is not None:
+            await client.write(piece)
+            tail = (tail + piece)[-65536:]
+        elif connection.error is not None:
+            # Half an answer cannot be taken back; without its end no client takes it for whole.
+            outcome.error = connection.error.failure
+            outcome.replica.failure(asyncio.get_running_loop().time(), str(connection.error))
+            return
+        elif connection.done:
+            break
+        else:
+            await connection.wait()
+    outcome.usage = usage_of_answer(tail) or outcome.usage
+    outcome.replica.success()
+    await client.finish()

@@ -1,0 +1,120 @@
+"""From a request's model and headers to a group, a pin, a scenario and bounds."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from router.decision.types import Scenario
+from router.proxy.errors import ApiError, bad_field
+from router.proxy.json_body import json_type
+from router.state import Fleet, Group
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What the client's headers say."""
+
+    request_id: str
+    scenario: str | None = None
+    precision: str | None = None
+    max_risk: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the client asks for."""
+
+    group: Group
+    asked: str
+    """The model as the client named it."""
+    pin: str | None
+    """Name of the variant that alone may serve it."""
+    scenario: Scenario
+
+
+def request_id_of(headers: Headers) -> str:
+    """Return the client's `x-request-id` where it is a plain one, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return value.decode("ascii")
+    return secrets.token_hex(12)
+
+
+def read_directives(headers: Headers, request_id: str, scenarios: Mapping[str, Scenario]) -> Directives:
+    """Return the `x-bitgear-*` headers, checked. Raises ApiError 400 naming the header."""
+    scenario = precision = None
+    max_risk = None
+    for name, value in headers:
+        if not name.startswith(b"x-bitgear-"):
+            continue
+        text = value.decode("latin-1").strip()
+        if name == b"x-bitgear-scenario":
+            if text not in scenarios:
+                raise bad_field("x-bitgear-scenario", f"expected one of {', '.join(scenarios)}, found {text[:64]!r}")
+            scenario = text
+        elif name == b"x-bitgear-precision":
+            precision = text
+        elif name == b"x-bitgear-max-risk":
+            max_risk = _risk(text)
+    return Directives(request_id, scenario, precision, max_risk)
+
+
+def _risk(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise bad_field("x-bitgear-max-risk", f"expected a number in [0, 1], found {text[:64]!r}")
+    return value
+
+
+def resolve(model: object, directives: Directives, fleet: Fleet) -> Target:
+    """Return the group and pin that `model` (`group` or `group@variant`) and the headers name.
+
+    Raises ApiError: 400 without a model, 404 for one that does not exist, 400 for pins that contradict each other.
+    """
+    if not isinstance(model, str):
+        what = "field required" if model is None else f"expected a string, found {json_type(model)}"
+        raise bad_field("model", what, "missing_required_parameter" if model is None else "invalid_type")
+    name, at, pin = model.partition("@")
+    group = fleet.groups.get(name)
+    if group is None or (at and pin not in group.variants):
+        known = ", ".join(model_names(fleet))
+        raise ApiError(404, f"The model {model[:128]!r} does not exist. Known: {known}.", "model", "model_not_found")
+    wanted: str | None = pin if at else None
+    if directives.precision is not None:
+        headed = _variant_of(group, directives.precision)
+        if wanted is not None and wanted != headed:
+            raise bad_field("x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}")
+        wanted = headed
+    scenario = fleet.scenarios[directives.scenario or group.scenario]
+    return Target(group, model, wanted, scenario)
+
+
+def _variant_of(group: Group, name: str) -> str:
+    if name in group.variants:
+        return name
+    for variant in group.variants.values():
+        if variant.spec.precision == name:
+            return variant.name
+    raise bad_field(
+        "x-bitgear-precision",
+        f"{group.name!r} has no variant {name[:64]!r}; it has {', '.join(group.variants)}",
+        "variant_not_found",
+    )
+
+
+def model_names(fleet: Fleet) -> list[str]:
+    """Return every name that `model` may take: each group, then its pinned variants."""
+    names = []
+    for group in fleet.groups.values():
+        names.append(group.name)
+        names.extend(v.spec.pinned for v in group.variants.values())
+    return names

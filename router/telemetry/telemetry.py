@@ -1,0 +1,88 @@
+"""What is told of each request: metrics, one event, one log line when it failed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from router.proxy.outcome import Outcome
+from router.telemetry.metrics import Metrics
+
+
+class Sink(Protocol):
+    """Takes events without blocking and without raising."""
+
+    def put(self, event: Mapping[str, object]) -> None:
+        """Take one event."""
+
+
+class Telemetry:
+    """One worker's telemetry."""
+
+    def __init__(self, metrics: Metrics, sink: Sink | None, log: logging.Logger) -> None:
+        self.metrics = metrics
+        self.log = log
+        self._sink = sink
+
+    def retried(self, outcome: Outcome, why: str) -> None:
+        """Tell of an attempt that failed and may be taken over by another replica."""
+        self.metrics.retried(outcome)
+        replica = outcome.replica.url if outcome.replica is not None else "none"
+        self.log.warning("attempt failed: id=%s replica=%s cause=%r", outcome.request_id, replica, why)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Tell of an ended request: never its prompt, never a key."""
+        self.metrics.finished(outcome)
+        if outcome.error is not None and outcome.error != "client_left":
+            self.log.log(
+                logging.INFO if 400 <= outcome.status < 500 else logging.WARNING,
+                "request failed: id=%s endpoint=%s group=%s variant=%s status=%d error=%s attempts=%d",
+                outcome.request_id,
+                outcome.endpoint.name,
+                outcome.group.name if outcome.group else "none",
+                outcome.variant.name if outcome.variant else "none",
+                outcome.status,
+                outcome.error,
+                outcome.attempts,
+            )
+        if self._sink is not None and outcome.decision is not None:
+            self._sink.put(event_of(outcome))
+
+
+def event_of(outcome: Outcome) -> dict[str, object]:
+    """Return the event of one decided request: the decision with its propensity, and the outcome; times in ms."""
+    decision, usage = outcome.decision, outcome.usage
+    event: dict[str, Any] = {
+        "id": outcome.request_id,
+        "t": round(time.time(), 3),
+        "endpoint": outcome.endpoint.name,
+        "group": outcome.group.name if outcome.group else None,
+        "variant": outcome.variant.name if outcome.variant else None,
+        "replica": outcome.replica.index if outcome.replica else None,
+        "stream": outcome.stream,
+        "attempts": outcome.attempts,
+        "status": outcome.status,
+        "error": outcome.error,
+        "prompt_tokens": usage.prompt_tokens if usage else None,
+        "completion_tokens": usage.completion_tokens if usage else None,
+        "ttft_ms": _ms(outcome.ttft_s),
+        "itl_ms": _ms(outcome.itl_s),
+        "e2e_ms": _ms(outcome.ended - outcome.began),
+        "risks": {k: round(v, 6) for k, v in outcome.risks.items()},
+    }
+    if decision is not None:
+        event["scenario"] = decision.scenario
+        event["policy"] = decision.version
+        event["reason"] = decision.reason
+        event["propensity"] = decision.propensity
+        event["candidates"] = [
+            [c.variant, c.live, round(c.risk, 6), c.threshold, round(c.ttft_s, 4), round(c.e2e_s, 4)]
+            for c in decision.candidates
+        ]
+    return event
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)

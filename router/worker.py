@@ -1,0 +1,154 @@
+"""One proxy process: `python -m router.worker --runtime FILE [--api-fd N --admin-fd N]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+
+import classifier
+from router.admin.app import build_admin_app
+from router.config.runtime import Runtime, RuntimeFileError
+from router.proxy.app import ProxyApp
+from router.proxy.deciding import Decider
+from router.state import Fleet, Monitor
+from router.store.events import EventSink
+from router.telemetry import Metrics, Telemetry
+
+_KEEP_ALIVE_S = 75
+"""Longer than common load balancers' idle limit (60 s), so that it is they who close."""
+_GAUGES_S = 5.0
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the worker, which runs two servers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Worker:
+    """Fleet, monitor, telemetry, and the two servers of one process."""
+
+    def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
+        config = runtime.config
+        self._runtime = runtime
+        self._log = log
+        self._fleet = Fleet(runtime, os.environ)
+        self._monitor = Monitor(self._fleet, config.health, log)
+        directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        self._metrics = Metrics(Path(directory) if directory else None)
+        self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s)
+        self._telemetry = Telemetry(self._metrics, self._sink, log)
+        scorer = classifier.load(config.classifier.model, config.classifier.artefact)
+        decider = Decider(scorer, config.policy, config.policy_version)
+        self.app = ProxyApp(self._fleet, decider, config, self._telemetry)
+        self.admin = build_admin_app(runtime, self._fleet, self._metrics, self._sink.stats)
+
+    async def serve(self, api: socket.socket, admin: socket.socket) -> None:
+        """Serve both addresses until SIGTERM or SIGINT, then let running requests finish."""
+        drain_s = self._runtime.config.server.drain_s
+        servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            for server in servers:
+                # A second signal means: now.
+                server.force_exit = server.should_exit
+                server.should_exit = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        self._sink.start()
+        self._monitor.start()
+        gauges = asyncio.create_task(self._refresh_gauges())
+        # What lives until the end need not be looked at by every collection.
+        gc.collect()
+        gc.freeze()
+        self._log.info("worker serves: pid=%d", os.getpid())
+        try:
+            await asyncio.gather(servers[0].serve([api]), servers[1].serve([admin]))
+        finally:
+            gauges.cancel()
+            await self._monitor.stop()
+            self._fleet.close()
+            await self._sink.stop()
+
+    async def _refresh_gauges(self) -> None:
+        while True:
+            self._metrics.update_gauges(self._fleet, self._sink.stats().dropped)
+            await asyncio.sleep(_GAUGES_S)
+
+
+def _server(app: Any, drain_s: float) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(drain_s)),
+        )
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
+    sock.listen(4096)
+    return sock
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one worker; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m router.worker")
+    parser.add_argument("--runtime", type=Path, required=True, help="file written by bitgear up or bitgear serve")
+    parser.add_argument("--api-fd", type=int, help="listening socket of the API; without it the worker opens its own")
+    parser.add_argument("--admin-fd", type=int, help="listening socket of the admin API")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # uvicorn repeats per connection what the proxy has said once per request.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    log = logging.getLogger("bitgear")
+    try:
+        runtime = Runtime.read(arguments.runtime)
+        worker = Worker(runtime, log)
+    except (RuntimeFileError, classifier.ArtefactError) as error:
+        log.error("cannot start: %s", error)
+        return 2
+    config = runtime.config
+    api = _socket(arguments.api_fd, config.server.host, config.server.port)
+    admin = _socket(arguments.admin_fd, config.admin.host, config.admin.port)
+    for sock in (api, admin):
+        sock.setblocking(False)
+    uvloop.run(worker.serve(api, admin))
+    return 0
+
+
+def _socket(fd: int | None, host: str, port: int) -> socket.socket:
+    return _listen(host, port) if fd is None else socket.socket(fileno=fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
