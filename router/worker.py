@@ -47,49 +47,42 @@ class Worker:
         config = runtime.config
         self._runtime = runtime
         self._log = log
-        self._fleet = Fleet(runtime, os.environ)
-        self._monitor = Monitor(self._fleet, config.health, log)
+        self.fleet = Fleet(runtime, os.environ)
+        self._monitor = Monitor(self.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None)
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s)
         self._telemetry = Telemetry(self._metrics, self._sink, log)
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
         decider = Decider(scorer, config.policy, config.policy_version)
-        self.app = ProxyApp(self._fleet, decider, config, self._telemetry)
-        self.admin = build_admin_app(runtime, self._fleet, self._metrics, self._sink.stats)
+        self.app = ProxyApp(self.fleet, decider, config, self._telemetry)
+        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats)
+        drain_s = config.server.drain_s
+        self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+
+    def stop(self) -> None:
+        """Take no more requests and let the running ones finish; called again: end at once."""
+        for server in self._servers:
+            server.force_exit = server.should_exit
+            server.should_exit = True
 
     async def serve(self, api: socket.socket, admin: socket.socket) -> None:
-        """Serve both addresses until SIGTERM or SIGINT, then let running requests finish."""
-        drain_s = self._runtime.config.server.drain_s
-        servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            for server in servers:
-                # A second signal means: now.
-                server.force_exit = server.should_exit
-                server.should_exit = True
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
+        """Serve both addresses until `stop`."""
         self._sink.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
-        # What lives until the end need not be looked at by every collection.
-        gc.collect()
-        gc.freeze()
         self._log.info("worker serves: pid=%d", os.getpid())
         try:
-            await asyncio.gather(servers[0].serve([api]), servers[1].serve([admin]))
+            await asyncio.gather(self._servers[0].serve([api]), self._servers[1].serve([admin]))
         finally:
             gauges.cancel()
             await self._monitor.stop()
-            self._fleet.close()
+            self.fleet.close()
             await self._sink.stop()
 
     async def _refresh_gauges(self) -> None:
         while True:
-            self._metrics.update_gauges(self._fleet, self._sink.stats().dropped)
+            self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
             await asyncio.sleep(_GAUGES_S)
 
 
@@ -142,8 +135,18 @@ def main(argv: list[str] | None = None) -> int:
     admin = _socket(arguments.admin_fd, config.admin.host, config.admin.port)
     for sock in (api, admin):
         sock.setblocking(False)
-    uvloop.run(worker.serve(api, admin))
+    uvloop.run(_run(worker, api, admin))
     return 0
+
+
+async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    # What lives until the end need not be looked at by every collection.
+    gc.collect()
+    gc.freeze()
+    await worker.serve(api, admin)
 
 
 def _socket(fd: int | None, host: str, port: int) -> socket.socket:

@@ -1,0 +1,106 @@
+"""Fixtures of all tests: a real worker on real sockets, in the test's own uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import uvloop
+
+from router.config.runtime import Runtime, RuntimeVariant
+from router.config.schema import Config
+from router.worker import Worker
+
+FAST = {"health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5}}
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy() -> uvloop.EventLoopPolicy:
+    """Run tests on the loop that the worker runs on."""
+    return uvloop.EventLoopPolicy()
+
+
+@dataclass(frozen=True)
+class Bitgear:
+    """A running worker."""
+
+    url: str
+    """The API's base URL, without `/v1`."""
+    admin_url: str
+    worker: Worker
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `over` laid on it, section by section."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        out[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return out
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until `condition` holds; fail the test after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def _listen() -> tuple[socket.socket, str]:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(4096)
+    sock.setblocking(False)
+    return sock, f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def running(
+    urls: Mapping[str, str | Sequence[str]],
+    *,
+    config: Mapping[str, Any] | None = None,
+    variant: Mapping[str, Any] | None = None,
+    redis_url: str | None = None,
+    wait: bool = True,
+) -> AsyncIterator[Bitgear]:
+    """Run a worker for group `g`, whose variants are `urls` by precision; `wait` until every replica is ready."""
+    specs = [
+        RuntimeVariant(
+            group="g",
+            variant=precision,
+            precision=precision,  # type: ignore[arg-type]
+            urls=(url,) if isinstance(url, str) else tuple(url),
+            **{"served_model": "g", **(variant or {})},
+        )
+        for precision, url in urls.items()
+    ]
+    settings = Config.model_validate(merged(FAST, config or {}))
+    worker = Worker(Runtime(config=settings, variants=tuple(specs), redis_url=redis_url), logging.getLogger("bitgear"))
+    api, url = _listen()
+    admin, admin_url = _listen()
+    task = asyncio.create_task(worker.serve(api, admin))
+    try:
+        if wait:
+            await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas), 20)
+        yield Bitgear(url, admin_url, worker)
+    finally:
+        worker.stop()
+        worker.stop()
+        await asyncio.wait_for(task, 20)
+
+
+@pytest.fixture
+async def bitgear() -> AsyncIterator[Callable[..., Awaitable[Bitgear]]]:
+    """A factory with `running`'s arguments; every worker ends with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(urls: Mapping[str, str | Sequence[str]], **options: Any) -> Bitgear:
+            return await stack.enter_async_context(running(urls, **options))
+
+        yield start
