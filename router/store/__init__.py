@@ -1,0 +1,1 @@
+"""State that proxies share: a private Valkey server, and the stream of events."""
