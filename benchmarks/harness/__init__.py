@@ -1,0 +1,1 @@
+"""What the benchmarks share: native tools, processes and their costs, peers, tables."""
