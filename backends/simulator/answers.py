@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from backends.simulator import tokens
@@ -36,7 +36,7 @@ class Answer:
     tool: str | None = None
     """Name of the function, if the text is the arguments of a call."""
     tool_id: str = ""
-    logprob_seed: int = field(default=0)
+    logprob_seed: int = 0
 
     @property
     def text(self) -> str:
@@ -44,7 +44,9 @@ class Answer:
         return "".join(self.visible)
 
 
-def make(source: Iterable[str], length: int | None, rules: Rules, seed: int, tool: str | None = None) -> Answer:
+def make(
+    source: Iterable[str], length: int | None, rules: Rules, seed: int, tool: str | None = None, tool_id: str = ""
+) -> Answer:
     """An answer of tokens from `source`: `length` of them, or all if None, then the end token, unless a rule cuts it.
 
     A source of given length None is finite (JSON of a schema) and ends whatever `ignore_eos` and `min_tokens` say, as
@@ -53,14 +55,16 @@ def make(source: Iterable[str], length: int | None, rules: Rules, seed: int, too
     if length is not None and rules.ignore_eos:
         raw = list(islice(source, rules.max_tokens))
     else:
-        raw = list(islice(source, rules.max_tokens if length is None else min(rules.max_tokens, max(length, rules.min_tokens))))
+        raw = list(
+            islice(source, rules.max_tokens if length is None else min(rules.max_tokens, max(length, rules.min_tokens)))
+        )
         if len(raw) < rules.max_tokens:
             raw.append("")
     ended = bool(raw) and raw[-1] == ""
     visible, finish_reason, stop_reason = _cut(raw, rules)
     if finish_reason is None:
         finish_reason = "stop" if ended else "length"
-    return Answer(tuple(raw[: len(visible)]), tuple(visible), finish_reason, stop_reason, tool, logprob_seed=seed)
+    return Answer(tuple(raw[: len(visible)]), tuple(visible), finish_reason, stop_reason, tool, tool_id, seed)
 
 
 def _cut(raw: Sequence[str], rules: Rules) -> tuple[list[str], str | None, str | int | None]:
@@ -68,28 +72,38 @@ def _cut(raw: Sequence[str], rules: Rules) -> tuple[list[str], str | None, str |
     if not rules.stops and not rules.stop_token_ids:
         return list(raw), None, None
     text = ""
+    lengths: list[int] = []
     longest = max((len(stop) for stop in rules.stops), default=0)
     for index, piece in enumerate(raw):
         text += piece
+        lengths.append(len(text))
         if index < rules.min_tokens:
             continue
         if rules.stop_token_ids and (token := tokens.number(piece)) in rules.stop_token_ids:
-            kept = [*raw[:index], piece if rules.include_stop else ""]
-            return kept, "stop", token
+            end = len(text) if rules.include_stop else len(text) - len(piece)
+            return _held_back(text[:end], lengths, rules, longest), "stop", token
         start = max(0, len(text) - len(piece) - longest + 1)
         for stop in rules.stops:
             at = text.find(stop, start)
             if at >= 0:
-                return _hide(raw[: index + 1], at + len(stop) if rules.include_stop else at), "stop", stop
-    return list(raw), None, None
+                end = at + len(stop) if rules.include_stop else at
+                return _held_back(text[:end], lengths, rules, longest), "stop", stop
+    return _held_back(text, lengths, rules, longest), None, None
 
 
-def _hide(raw: Sequence[str], end: int) -> list[str]:
-    """The part of each token that lies before character `end` of the text."""
-    visible = []
-    for piece in raw:
-        visible.append(piece[: max(0, end)])
-        end -= len(piece)
+def _held_back(text: str, lengths: list[int], rules: Rules, longest: int) -> list[str]:
+    """`text` as it is shown token by token, when `lengths` characters are known after each.
+
+    As vLLM does, what may be the beginning of a stop string is shown only when it is clear that it is none, or at the
+    end.
+    """
+    kept = 0 if rules.include_stop or not longest else longest - 1
+    visible: list[str] = []
+    shown = 0
+    for index, known in enumerate(lengths):
+        end = len(text) if index == len(lengths) - 1 else min(max(shown, known - kept), len(text))
+        visible.append(text[shown:end])
+        shown = end
     return visible
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from uuid import uuid4
 
 import orjson
 
 from backends.simulator import tokens
 from backends.simulator.answers import Answer, logprobs
+from backends.simulator.core import Core
 from backends.simulator.delivery import Choice, Delivery
 from backends.simulator.faults import Fault
+from backends.simulator.forms import Ask, answers, choice_of, form_of
 from backends.simulator.http import Exchange
-from backends.simulator.requests import ChatRequest
+from backends.simulator.prompts import content_text, render_chat
+from backends.simulator.requests import ChatRequest, load, parse, precheck_chat
 from backends.simulator.runner import Runner
 from backends.simulator.scores import prompt_logprobs
 
@@ -101,7 +103,7 @@ class ChatPlain(ChatDelivery):
                 "prompt_tokens_details": None,
                 "completion_tokens_details": None,
             },
-            "prompt_logprobs": prompt_logprobs(self.prompt, request.prompt_logprobs),
+            "prompt_logprobs": prompt_logprobs(self.prompt, self._prompt_top()),
             "prompt_token_ids": tokens.encode(self.prompt) if request.return_token_ids else None,
             "prompt_text": self.prompt if request.return_prompt_text else None,
             "kv_transfer_params": None,
@@ -109,6 +111,10 @@ class ChatPlain(ChatDelivery):
             "metrics": None,
         }
         self.exchange.send(200, orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS))
+
+    def _prompt_top(self) -> int | None:
+        request = self.request
+        return request.top_logprobs if request.prompt_logprobs is None and request.echo else request.prompt_logprobs
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         answer = choice.answer
@@ -204,7 +210,13 @@ class ChatStream(ChatDelivery):
             completion = self.completion_tokens
             last = (
                 b'%b],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d},"system_fingerprint":"%b"}\n\n'
-                % (self._head, self.prompt_tokens, self.prompt_tokens + completion, completion, self.fingerprint.encode())
+                % (
+                    self._head,
+                    self.prompt_tokens,
+                    self.prompt_tokens + completion,
+                    completion,
+                    self.fingerprint.encode(),
+                )
             )
         self.exchange.end(last + b"data: [DONE]\n\n")
 
@@ -225,9 +237,38 @@ class ChatStream(ChatDelivery):
         return b'{"tool_calls":[%b]}' % orjson.dumps(call)
 
 
-def tool_call_id() -> str:
-    """A fresh id, in vLLM's form."""
-    return f"chatcmpl-tool-{uuid4().hex[:16]}"
+def serve(core: Core, exchange: Exchange) -> None:
+    """Answer one request. Raises RequestError."""
+    data = load(exchange.body)
+    precheck_chat(data)
+    request = parse(ChatRequest, data)
+    model = core.check_model(request.model)
+    generate = request.add_generation_prompt and not request.continue_final_message
+    prompt = render_chat(request.messages, request.tools, generate=generate, go_on=request.continue_final_message)
+    functions = [tool.function for tool in request.tools or ()]
+    last = request.messages[-1]
+    choice = choice_of(request.tool_choice, functions, answered=last.get("role") == "tool")
+    ask = Ask(prompt, request.seed, request.choices, functions, choice, form_of(request))
+    limit, name = request.max_tokens, "max_tokens"
+    if request.max_completion_tokens is not None:
+        limit, name = request.max_completion_tokens, "max_completion_tokens"
+    prompt_tokens = tokens.count(prompt)
+    rules = core.rules(request, prompt_tokens, limit, name)
+    echo = content_text(last.get("content"), ()) if request.echo and last.get("role") == "assistant" else ""
+    made = answers(core, ask, rules)
+    kind = ChatStream if request.stream else ChatPlain
+    delivery = kind(
+        exchange,
+        core.runner,
+        core.fault(exchange),
+        request=request,
+        model=model,
+        fingerprint=core.fingerprint,
+        prompt=prompt,
+        request_id=core.request_id(exchange),
+        echo=echo,
+    )
+    core.begin(delivery, made, [prompt_tokens], max_tokens=rules.max_tokens)
 
 
-__all__ = ["ChatPlain", "ChatStream", "token_logprobs", "tool_call_id"]
+__all__ = ["ChatPlain", "ChatStream", "serve", "token_logprobs"]

@@ -53,14 +53,26 @@ class Delivery:
         self._open = 0
         self._silent = False
 
-    def begin(self, answers: list[Answer], prompts: list[int], *, pooling: bool = False) -> None:
+    pooling = False
+    """Whether it makes embeddings."""
+
+    def strand(self) -> None:
+        """Suffer a fault that strikes before any byte."""
+        if self.fault is not None and self.fault.kind == "drop":
+            self.exchange.reset()
+            self.ended()
+        else:
+            self.exchange.on_close = self.ended
+
+    def begin(self, answers: list[Answer], prompts: list[int]) -> None:
         """Queue the answers: as many to each prompt, whose lengths in tokens are given. Raises RequestError."""
         per_prompt = len(answers) // len(prompts)
         self.prompt_tokens = sum(prompts)
         for index, answer in enumerate(answers):
             choice = Choice(self, index, answer)
             self.choices.append(choice)
-            sequence: Sequence[Owner] = Sequence(choice, prompts[index // per_prompt], max(1, len(answer.raw)), pooling=pooling)
+            sequence: Sequence[Owner] = Sequence(choice, prompts[index // per_prompt], max(1, len(answer.raw)))
+            sequence.pooling = self.pooling
             sequence.billed = index % per_prompt > 0
             self._sequences.append(sequence)
         self._open = len(answers)

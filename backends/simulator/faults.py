@@ -61,7 +61,7 @@ class Faults:
         """The fault that this request suffers, if any; `waiting` requests are queued."""
         fault = self._next(waiting)
         if fault is None and self._error_rate and self._random.random() < self._error_rate:
-            fault = Fault(kind="status", status=500)
+            fault = Fault.model_validate({"kind": "status"})
         if fault is not None:
             self.struck += 1
         return fault

@@ -30,9 +30,22 @@ Headers = tuple[tuple[str, str], ...]
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_connection", "_keep_alive", "body", "closed", "finished", "headers", "method", "on_close", "path", "started")
+    __slots__ = (
+        "_connection",
+        "_keep_alive",
+        "body",
+        "closed",
+        "finished",
+        "headers",
+        "method",
+        "on_close",
+        "path",
+        "started",
+    )
 
-    def __init__(self, connection: Connection, method: str, path: str, headers: dict[str, str], keep_alive: bool) -> None:
+    def __init__(
+        self, connection: Connection, method: str, path: str, headers: dict[str, str], keep_alive: bool
+    ) -> None:
         self._connection = connection
         self._keep_alive = keep_alive
         self.method = method
@@ -48,7 +61,9 @@ class Exchange:
         self.on_close: Callable[[], None] | None = None
         """Called once if the client leaves before the answer is finished."""
 
-    def send(self, status: int, body: bytes, content_type: str | None = "application/json", headers: Headers = ()) -> None:
+    def send(
+        self, status: int, body: bytes, content_type: str | None = "application/json", headers: Headers = ()
+    ) -> None:
         """The whole answer at once."""
         if self.closed or self.finished:
             return
@@ -56,10 +71,14 @@ class Exchange:
         self._connection.transport.write(lines + (b"" if self.method == "HEAD" else body))
         self.finish()
 
-    def start(self, status: int = 200, content_type: str = "text/event-stream; charset=utf-8", headers: Headers = ()) -> None:
+    def start(
+        self, status: int = 200, content_type: str = "text/event-stream; charset=utf-8", headers: Headers = ()
+    ) -> None:
         """Status and headers of an answer that comes in pieces."""
         if not self.closed:
-            self._connection.transport.write(self._head(status, content_type, headers) + b"transfer-encoding: chunked\r\n\r\n")
+            self._connection.transport.write(
+                self._head(status, content_type, headers) + b"transfer-encoding: chunked\r\n\r\n"
+            )
 
     def write(self, data: bytes) -> None:
         """One piece."""
@@ -151,7 +170,7 @@ class Connection(asyncio.Protocol):
         """asyncio's call."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by type
         # A thousand slow readers must not hold back the others: what waits is bounded by the answer's length.
-        transport.set_write_buffer_limits(high=1 << 30)
+        self.transport.set_write_buffer_limits(high=1 << 30)
         self.server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -237,7 +256,10 @@ class Connection(asyncio.Protocol):
             if exchange.started:
                 self.transport.abort()
             else:
-                exchange.send(500, b'{"error":{"message":"Internal Server Error","type":"InternalServerError","param":null,"code":500}}')
+                exchange.send(
+                    500,
+                    b'{"error":{"message":"Internal Server Error","type":"InternalServerError","param":null,"code":500}}',
+                )
             raise
 
 

@@ -30,23 +30,35 @@ _MEDIA = {
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 
 
-def render_chat(messages: Sequence[dict[str, Any]], tools: Sequence[Tool] | None = None, *, generate: bool = True) -> str:
-    """The prompt of a conversation. Raises RequestError when a message cannot be rendered."""
+def render_chat(
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[Tool] | None = None,
+    *,
+    generate: bool = True,
+    go_on: bool = False,
+) -> str:
+    """The prompt of a conversation. Raises RequestError when a message cannot be rendered.
+
+    `generate` opens the answer behind it; `go_on` leaves the last message open instead.
+    """
     if not messages:
-        raise RequestError("list object has no element 0")
+        raise RequestError("Cannot apply chat template to an empty conversation. Provide at least one message.")
     parts: list[str] = []
     if tools:
         parts.append("\x02tools\n" + "\n".join(orjson.dumps(tool.model_dump()).decode() for tool in tools) + "\x03\n")
     for index, message in enumerate(messages):
         role = message.get("role")
         if not isinstance(role, str):
-            kind, text = ("missing", "Field required") if role is None else ("string_type", "Input should be a valid string")
+            kind, text = (
+                ("missing", "Field required") if role is None else ("string_type", "Input should be a valid string")
+            )
             shown = message if role is None else role
             raise validation_error([{"type": kind, "loc": ("messages", index, "role"), "msg": text, "input": shown}])
         parts.append(f"\x02{role}\n{content_text(message.get('content'), ('messages', index, 'content'))}")
         if message.get("tool_calls"):
             parts.append(orjson.dumps(message["tool_calls"]).decode())
-        parts.append("\x03\n")
+        if not go_on or index < len(messages) - 1:
+            parts.append("\x03\n")
     if generate:
         parts.append("\x02assistant\n")
     return "".join(parts)

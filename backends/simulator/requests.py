@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from backends.simulator.errors import RequestError, json_error, parameter_error, validation_error
 
 _INT64 = 2**63
+_MOST_CHOICES = 16384
+_MOST_LOGPROBS = 20
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -160,10 +162,18 @@ def load(body: bytes) -> Any:
 
 def parse(kind: type[Body], data: Any) -> Body:
     """`data` as a request. Raises RequestError with vLLM's text."""
+    if not isinstance(data, dict):
+        message = "Input should be a valid dictionary or object to extract fields from"
+        raise validation_error([{"type": "model_attributes_type", "loc": (), "msg": message, "input": data}])
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         raise validation_error([dict(item) for item in error.errors(include_url=False)]) from None
+
+
+def numbers_of(prompt: int | list[int]) -> list[int]:
+    """Token numbers of one of several prompts, which for one prompt of numbers is the number itself."""
+    return [prompt] if isinstance(prompt, int) else prompt
 
 
 def precheck(data: Any) -> None:
@@ -174,13 +184,17 @@ def precheck(data: Any) -> None:
         raise _rule("Stream options can only be defined when `stream=True`.", "stream_options")
     form = data.get("response_format")
     if isinstance(form, dict) and form.get("type") == "json_schema" and form.get("json_schema") is None:
-        raise _rule("When response_format type is 'json_schema', the 'json_schema' field must be provided.", "response_format")
+        raise _rule(
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided.", "response_format"
+        )
     prompt_logprobs = _integer(data, "prompt_logprobs")
     if prompt_logprobs is not None:
         if data.get("stream") and (prompt_logprobs > 0 or prompt_logprobs == -1):
             raise _rule("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
         if prompt_logprobs < -1:
-            raise parameter_error("`prompt_logprobs` must be a positive value or -1.", "prompt_logprobs", prompt_logprobs)
+            raise parameter_error(
+                "`prompt_logprobs` must be a positive value or -1.", "prompt_logprobs", prompt_logprobs
+            )
 
 
 def precheck_chat(data: Any) -> None:
@@ -194,9 +208,12 @@ def precheck_chat(data: Any) -> None:
             raise parameter_error("`top_logprobs` must be a positive value or -1.", "top_logprobs", top)
         if top != 0 and not data.get("logprobs"):
             raise _rule("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
+        check_logprobs(top)
     tools, choice = data.get("tools"), data.get("tool_choice")
     if tools == []:
-        raise _rule("`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.", "tools")
+        raise _rule(
+            "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.", "tools"
+        )
     if choice is None or choice == "none":
         return
     if not tools:
@@ -209,16 +226,35 @@ def precheck_chat(data: Any) -> None:
     if isinstance(choice, dict) and isinstance(tools, list):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else None
-        names = [t["function"].get("name") for t in tools if isinstance(t, dict) and isinstance(t.get("function"), dict)]
+        names = [
+            t["function"].get("name") for t in tools if isinstance(t, dict) and isinstance(t.get("function"), dict)
+        ]
         if name not in names:
-            raise _rule("The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice")
+            raise _rule(
+                "The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice"
+            )
+
+
+def check_logprobs(asked: float | None) -> None:
+    """The most alternatives that vLLM gives unless told otherwise. Raises RequestError."""
+    if asked is not None and asked > _MOST_LOGPROBS:
+        raise parameter_error(
+            f"Requested sample logprobs of {asked}, which is greater than max allowed: {_MOST_LOGPROBS}",
+            "logprobs",
+            asked,
+        )
 
 
 def check_sampling(request: Sampling, max_tokens: int | None, max_model_len: int, name: str = "max_tokens") -> None:
     """Ranges of the sampling parameters, in vLLM's order and words. Raises RequestError."""
     n = request.choices
     if n < 1:
-        raise parameter_error(f"n must be at least 1, got {n}.", "n", n)
+        raise RequestError(f"n must be at least 1, got {n}.")
+    if n > _MOST_CHOICES:
+        raise RequestError(
+            f"n must be at most {_MOST_CHOICES}, got {n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES "
+            "environment variable."
+        )
     for field, low in (("presence_penalty", -2.0), ("frequency_penalty", -2.0)):
         value = getattr(request, field)
         if value is not None and not low <= value <= 2.0:
@@ -228,13 +264,17 @@ def check_sampling(request: Sampling, max_tokens: int | None, max_model_len: int
     temperature = request.temperature
     if temperature is not None:
         if not math.isfinite(temperature):
-            raise parameter_error(f"temperature must be a finite number, got {temperature}.", "temperature", temperature)
+            raise parameter_error(
+                f"temperature must be a finite number, got {temperature}.", "temperature", temperature
+            )
         if temperature < 0.0:
             raise parameter_error(f"temperature must be non-negative, got {temperature}.", "temperature", temperature)
         if temperature > 2.0:
             raise parameter_error(f"temperature must be in [0, 2], got {temperature}.", "temperature", temperature)
     if request.top_p is not None and not 0.0 < request.top_p <= 1.0:
         raise parameter_error(f"top_p must be in (0, 1], got {request.top_p}.", "top_p", request.top_p)
+    if request.top_k is not None and request.top_k < -1:
+        raise RequestError(f"top_k must be 0 (disable), or at least 1, got {request.top_k}.")
     if request.min_p is not None and not 0.0 <= request.min_p <= 1.0:
         raise RequestError(f"min_p must be in [0, 1], got {request.min_p}.")
     if max_tokens is not None:
@@ -279,8 +319,10 @@ __all__ = [
     "StreamOptions",
     "TokenizeRequest",
     "Tool",
+    "check_logprobs",
     "check_sampling",
     "load",
+    "numbers_of",
     "parse",
     "precheck",
     "precheck_chat",

@@ -1,11 +1,14 @@
 """How long one engine step takes: the roofline of a decoder on one device.
 
-A step reads every weight once and every cached key and value of the sequences it advances, and computes two
-floating-point operations per parameter and token, plus attention. It takes as long as the slower of the two:
+A step runs two kinds of kernels one after the other, and each takes as long as the slower of reading and computing:
 
-    memory  = (weight bytes + KV bytes read) / bandwidth
-    compute = (2 * parameters * tokens + attention) / peak of the arithmetic
-    step    = max(memory, compute) / efficiency + overhead
+    linear layers = max(weight bytes / bandwidth, 2 * parameters * tokens / peak of the precision's arithmetic)
+    attention     = max(KV bytes / bandwidth, 4 * layers * query heads * head dim * attended pairs / FP16 peak)
+    step          = (linear layers + attention) / efficiency + overhead
+
+Every weight is read once per step, every cached key and value of the sequences that the step advances too. A pair is
+one new token and one token that it attends to. Keys and values are kept, and attention computed, in 16 bits at every
+precision.
 
 Sources: Williams, Waterman, Patterson, "Roofline" (CACM 2009) for the maximum; Kaplan et al. (arXiv 2001.08361,
 table 1) for 2 operations per parameter and token and for attention's part; Pope et al., "Efficiently Scaling
@@ -68,6 +71,8 @@ class Roofline:
     """Operations for one query token over one cached token."""
     bandwidth: float
     peak: float
+    """Of the linear layers' arithmetic, operations per second."""
+    attention_peak: float
     efficiency: float
     overhead_s: float
     slowdown: float
@@ -85,6 +90,7 @@ class Roofline:
             attention_flops=4 * settings.layers * settings.query_heads * settings.head_dim,
             bandwidth=settings.bandwidth_gb_s * 1e9,
             peak=settings.peak_tflops * 1e12 * factor,
+            attention_peak=settings.peak_tflops * 1e12,
             efficiency=settings.efficiency,
             overhead_s=settings.overhead_ms / 1e3,
             slowdown=settings.slowdown,
@@ -100,8 +106,11 @@ class Roofline:
 
     def step_s(self, tokens: int, kv_tokens: int, attended: int) -> float:
         """Seconds that a step over `tokens` new tokens takes."""
-        bound = max(self.read_bytes(kv_tokens) / self.bandwidth, self.flops(tokens, attended) / self.peak)
-        return (bound / self.efficiency + self.overhead_s) * self.slowdown
+        linear = max(self.weight_bytes / self.bandwidth, self.flops_per_token * tokens / self.peak)
+        attention = max(
+            self.kv_bytes_per_token * kv_tokens / self.bandwidth, self.attention_flops * attended / self.attention_peak
+        )
+        return ((linear + attention) / self.efficiency + self.overhead_s) * self.slowdown
 
     def decode_tokens_per_s(self, batch: int, context: int) -> float:
         """Tokens per second of `batch` sequences that decode together, each with `context` tokens cached."""

@@ -17,7 +17,9 @@ _MOST_BEHIND_S = 0.25
 class Owner(Protocol):
     """Receives the tokens of one sequence."""
 
-    finish_reason: str
+    @property
+    def finish_reason(self) -> str:
+        """Why the sequence ends, in vLLM's words."""
 
     def token(self, sequence: Sequence[Owner]) -> None:
         """`sequence.produced` has grown by one; it may have finished."""
@@ -39,7 +41,9 @@ def build_engine(settings: SimulatorSettings, precision: Precision) -> Engine[Ow
 class Runner:
     """One engine on the event loop's clock."""
 
-    def __init__(self, engine: Engine[Owner], metrics: EngineMetrics, time_scale: float, slow: Callable[[], float]) -> None:
+    def __init__(
+        self, engine: Engine[Owner], metrics: EngineMetrics, time_scale: float, slow: Callable[[], float]
+    ) -> None:
         self.engine = engine
         self.metrics = metrics
         self._time_scale = time_scale

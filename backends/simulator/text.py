@@ -9,11 +9,12 @@ from hashlib import blake2b
 
 from backends.simulator import tokens
 
-_ENGLISH = (
+_WORDS = (
     "the answer keeps a steady pace while every token waits its turn in the batch and the cache grows by one "
     "block at a time so that a reader sees words arrive as they would from a model of this size under this load "
     "but no claim is made here about what is true because these words were drawn from a short list with a seed"
-).split()
+)
+_ENGLISH = tuple(_WORDS.split())
 _CHINESE = tuple("这是模拟的回答每个词都来自固定的词表速度由公式给出内容没有意义请勿当作真实模型的输出")
 
 

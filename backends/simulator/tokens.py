@@ -62,9 +62,16 @@ def number(piece: str) -> int:
     return ord(body)
 
 
-def decode(numbers: list[int]) -> str:
-    """The text of tokens given by their numbers. Raises UnknownTokenError."""
-    return "".join(map(text_of, numbers))
+def decode(numbers: list[int], *, skip_unknown: bool = False) -> str:
+    """The text of tokens given by their numbers. Raises UnknownTokenError, unless those are to be skipped."""
+    texts = []
+    for token in numbers:
+        try:
+            texts.append(text_of(token))
+        except UnknownTokenError:
+            if not skip_unknown:
+                raise
+    return "".join(texts)
 
 
 def text_of(token: int) -> str:
@@ -90,4 +97,14 @@ def text_of(token: int) -> str:
     return " " * space + word
 
 
-__all__ = ["END_TOKEN", "VOCABULARY_SIZE", "UnknownTokenError", "count", "decode", "encode", "number", "pieces", "text_of"]
+__all__ = [
+    "END_TOKEN",
+    "VOCABULARY_SIZE",
+    "UnknownTokenError",
+    "count",
+    "decode",
+    "encode",
+    "number",
+    "pieces",
+    "text_of",
+]
