@@ -1,0 +1,119 @@
+"""Artefacts: everything a classifier needs, as plain JSON that holds no code and carries its own hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from classifier.calibration import Calibration
+from classifier.features import FEATURE_VERSION
+from classifier.models import Model, ModelError, build
+
+FORMAT = 1
+"""Layout of the file."""
+FOLDER = Path(__file__).parent / "artefacts"
+"""The artefacts shipped with the package."""
+_MAX_BYTES = 64 * 2**20
+
+
+class ArtefactError(ValueError):
+    """An artefact is missing, damaged, or made for another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A trained classifier's parts."""
+
+    name: str
+    version: str
+    """Name, date and the hash's first digits: goes into each decision."""
+    kind: str
+    model: Model
+    calibration: Calibration
+    content: Mapping[str, Any]
+    """The whole file: labels, data, figures, date and the card's text included."""
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 (hexadecimal) of the canonical JSON: sorted keys, no spaces, the field `sha256` left out."""
+    body = {key: value for key, value in content.items() if key != "sha256"}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def save(path: Path, content: Mapping[str, Any]) -> Artefact:
+    """Write an artefact with its hash, and return it as it will load. Raises `ArtefactError` when it would not."""
+    complete = {**content, "format": FORMAT, "feature_version": FEATURE_VERSION}
+    try:
+        complete["sha256"] = digest(complete)
+    except ValueError as error:
+        raise ArtefactError(f"{path}: {error}") from None
+    artefact = _parse(complete, str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(complete, sort_keys=True, ensure_ascii=False, indent=1)
+    # Renamed into place: a reader never sees half a file.
+    partial = path.with_suffix(".partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
+    return artefact
+
+
+def read(path: Path) -> Artefact:
+    """Return the artefact in a file. Raises `ArtefactError`, which says what is wrong and what to do."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ArtefactError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; this is not an artefact")
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, ArtefactError):
+            raise
+        raise ArtefactError(f"{path}: not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ArtefactError(f"{path}: expected an object, found {type(content).__name__}")
+    found = content.get("format")
+    if found != FORMAT:
+        raise ArtefactError(f"{path}: format {found!r:.40}; this Bitgear reads format {FORMAT}")
+    if content.get("sha256") != digest(content):
+        raise ArtefactError(f"{path}: its content doesn't match its sha256; the file was changed or damaged")
+    return _parse(content, str(path))
+
+
+def _parse(content: Mapping[str, Any], where: str) -> Artefact:
+    version = content.get("feature_version")
+    if version != FEATURE_VERSION:
+        raise ArtefactError(
+            f"{where}: made for feature version {version!r:.40}, this Bitgear has {FEATURE_VERSION}; "
+            "train it again with `bitgear classifier train`"
+        )
+    model, calibration = content.get("model"), content.get("calibration")
+    name, date = content.get("name"), content.get("date")
+    if not isinstance(model, dict) or not isinstance(calibration, dict):
+        raise ArtefactError(f"{where}: `model` and `calibration` must be objects")
+    if not isinstance(name, str) or not isinstance(date, str):
+        raise ArtefactError(f"{where}: `name` and `date` must be strings")
+    kind, parameters = model.get("kind"), model.get("parameters")
+    if not isinstance(kind, str) or not isinstance(parameters, dict):
+        raise ArtefactError(f"{where}: `model` needs a `kind` and `parameters`")
+    try:
+        built = build(kind, parameters)
+        made = Calibration.from_content(calibration)
+    except ModelError as error:
+        raise ArtefactError(f"{where}: {error}") from None
+    return Artefact(
+        name=name,
+        version=f"{name}-{date}-{content['sha256'][:8]}",
+        kind=kind,
+        model=built,
+        calibration=made,
+        content=content,
+    )
+
+
+def _no_constant(text: str) -> float:
+    raise ArtefactError(f"{text} is not a number that an artefact may hold")

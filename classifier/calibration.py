@@ -1,0 +1,106 @@
+"""From a score to probabilities: Platt scaling per precision, with an interval.
+
+`P(worse at p | score) = sigmoid(intercept_p + slope * z + shift_p)`, the shift only where the answer must fit a schema, where `z` is the standardised score, clipped
+(Platt 1999). Precisions share the slope: there are too few losses to tell slopes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, sqrt
+from operator import add
+
+from classifier.features import NAMES, Features
+from classifier.models.base import ModelError, number, numbers, per_feature
+from classifier.risks import PRECISIONS
+
+_Z90 = 1.645
+_HAN = NAMES.index("han_share")
+_OTHER = NAMES.index("other_script_share")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns a model's score into risks."""
+
+    mean: float
+    """Mean of the score on the prompts it was calibrated on."""
+    scale: float
+    """Its standard deviation."""
+    clip: float
+    """Largest |z|: no request, however odd, gets a more extreme risk."""
+    slope: float
+    intercepts: tuple[float, ...]
+    """One per name in `PRECISIONS`, never falling."""
+    structured: tuple[float, ...]
+    """Added for requests whose answer must fit a schema or may call tools (log-odds); one per name, never falling."""
+    covariance: tuple[float, float, float]
+    """Of intercept and slope at the lowest precision: var(intercept), cov, var(slope)."""
+    han_shift: float
+    """Added to the score of a text wholly in Chinese, a mixed one in proportion: there are no outcomes in Chinese, so its
+    general prompts are taken to be as hard as English ones."""
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Range of each feature in the training data: outside it the interval widens."""
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, object]) -> Calibration:
+        """Rebuild from an artefact. Raises `ModelError`."""
+        intercepts = numbers(content, "intercepts", len(PRECISIONS))
+        covariance = numbers(content, "covariance", 3)
+        calibration = cls(
+            mean=number(content, "mean"),
+            scale=number(content, "scale"),
+            clip=number(content, "clip"),
+            slope=number(content, "slope"),
+            intercepts=intercepts,
+            structured=numbers(content, "structured", len(PRECISIONS)),
+            covariance=(covariance[0], covariance[1], covariance[2]),
+            han_shift=number(content, "han_shift"),
+            low=per_feature(content, "low"),
+            high=per_feature(content, "high"),
+        )
+        if calibration.scale <= 0 or calibration.clip <= 0:
+            raise ModelError("calibration: scale and clip must be above 0")
+        if calibration.slope < 0:
+            raise ModelError("calibration: slope must not be below 0; a higher score means a higher risk")
+        for name, values in (("intercepts", intercepts), ("structured", calibration.structured)):
+            if list(values) != sorted(values):
+                raise ModelError(f"calibration: {name} must not fall along {', '.join(PRECISIONS)}")
+        return calibration
+
+    def standard(self, score: float, features: Features) -> float:
+        """Return the standardised, clipped score."""
+        score += self.han_shift * features.vector[_HAN]
+        return min(max((score - self.mean) / self.scale, -self.clip), self.clip)
+
+    def probabilities(self, score: float, features: Features) -> dict[str, float]:
+        """Return the risk of each precision."""
+        moved = self.slope * self.standard(score, features)
+        starts = self.intercepts
+        if features.conversation.structured:
+            starts = tuple(map(add, starts, self.structured))
+        return {name: 1.0 / (1.0 + exp(-(start + moved))) for name, start in zip(PRECISIONS, starts, strict=True)}
+
+    def uncertainty(self, score: float, risk: float, features: Features) -> float:
+        """Half the width of the 90% interval of `risk` (delta method), widened by `novelty`; in [0, 1]."""
+        z = self.standard(score, features)
+        a, b, c = self.covariance
+        deviation = sqrt(max(a + 2 * z * b + z * z * c, 0.0))
+        return min(_Z90 * deviation * risk * (1 - risk) * (1.0 + self.novelty(features)), 1.0)
+
+    def novelty(self, features: Features) -> float:
+        """How far a request is from the training data, from 0; a stated rule, not an estimate.
+
+        Twice the share of features outside their range, and half for each of: images, a language without outcomes, a text
+        that was only sampled or not readable.
+        """
+        vector = features.vector
+        outside = 0
+        for value, low, high in zip(vector, self.low, self.high, strict=True):
+            if value < low or value > high:
+                outside += 1
+        conversation = features.conversation
+        foreign = vector[_HAN] + vector[_OTHER] > 0.2
+        return 2.0 * outside / len(vector) + 0.5 * ((conversation.images > 0) + foreign + conversation.sampled)

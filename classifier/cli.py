@@ -1,0 +1,86 @@
+"""`bitgear classifier train|eval|explain`: a Typer application that the router's command line mounts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from classifier.artefact import ArtefactError
+from classifier.explain import explain as explain_request
+from classifier.scoring import load
+
+_NO_EXTRA = "This needs numpy and scikit-learn: pip install 'bitgear[train]'"
+
+
+def build_app() -> typer.Typer:
+    """Return the application."""
+    app = typer.Typer(
+        help="The classifier: train it, measure it, see why a request got its risk.", no_args_is_help=True
+    )
+    app.command("train")(train)
+    app.command("eval")(evaluate)
+    app.command("explain")(explain)
+    return app
+
+
+def train(
+    data: Annotated[Path, typer.Option(help="Folder of the public data.")],
+    out: Annotated[Path, typer.Option(help="Artefact to write; its card goes beside it.")],
+    kind: Annotated[str, typer.Option(help="Registered model.")] = "linear",
+    name: Annotated[str, typer.Option(help="Name of the artefact; part of its version.")] = "default",
+    date: Annotated[str, typer.Option(help="Date written into it; today when empty.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+) -> None:
+    """Train a model on public outcomes, calibrate it, and write one artefact with its card."""
+    try:
+        from classifier.train import write
+    except ImportError:
+        raise typer.BadParameter(_NO_EXTRA) from None
+    try:
+        artefact = write(data, kind, out, name=name, date=date or datetime.date.today().isoformat(), seed=seed)
+    except (ValueError, KeyError) as error:
+        typer.secho(str(error), err=True, fg="red")
+        raise typer.Exit(1) from None
+    typer.echo(f"{out}  {artefact.version}")
+    typer.echo(f"thresholds: {json.dumps(artefact.content['thresholds']['recommended'])}")
+
+
+def evaluate(
+    data: Annotated[Path, typer.Option(help="Folder of the public data.")],
+    model: Annotated[str, typer.Option(help="Shipped model.")] = "default",
+    artefact: Annotated[Path | None, typer.Option(help="Artefact file instead of a shipped one.")] = None,
+) -> None:
+    """Print a trained artefact's APGR, CPT50 and CPT80 beside length and chance.
+
+    The shipped artefacts were trained on MMLU and GSM8K, so only MT-bench is held out here; cross-validated figures are
+    printed by `benchmarks/classifier/routellm_table.py`.
+    """
+    try:
+        from classifier.report import evaluation
+    except ImportError:
+        raise typer.BadParameter(_NO_EXTRA) from None
+    try:
+        typer.echo(evaluation(data, load(model, artefact)))
+    except ValueError as error:
+        typer.secho(str(error), err=True, fg="red")
+        raise typer.Exit(1) from None
+
+
+def explain(
+    request: Annotated[Path, typer.Argument(help="File with the JSON body of a request; `-` reads standard input.")],
+    model: Annotated[str, typer.Option(help="Shipped model.")] = "default",
+    artefact: Annotated[Path | None, typer.Option(help="Artefact file instead of a shipped one.")] = None,
+) -> None:
+    """Print a request's risks and the features that moved them most."""
+    try:
+        text = typer.get_text_stream("stdin").read() if str(request) == "-" else request.read_text(encoding="utf-8")
+        body = json.loads(text)
+        classifier = load(model, artefact)
+    except (OSError, ValueError, ArtefactError) as error:
+        typer.secho(str(error), err=True, fg="red")
+        raise typer.Exit(1) from None
+    typer.echo(explain_request(classifier, body))

@@ -1,0 +1,176 @@
+"""Cheap features of a conversation: counts of bytes by class, words, and cues of the kind of work.
+
+One pass maps each byte of the UTF-8 text to a class, the rest is counting in C: about 50 µs for 1,000 tokens. Nearly all
+are shares or densities, so that a long history does not by itself make a request look hard.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import log1p
+
+from classifier.conversation import Conversation
+from classifier.cues import CHINESE, CHINESE_PATTERN, ENGLISH, ENGLISH_WORDS, KINDS
+
+FEATURE_VERSION = 1
+"""Grows whenever a feature's meaning changes: an artefact fits one version only."""
+
+NAMES = (
+    "log_tokens",
+    "digit_share",
+    "log_digits",
+    "operator_share",
+    "log_operators",
+    "symbol_share",
+    "upper_share",
+    "newline_share",
+    "log_lines",
+    "word_length",
+    "questions",
+    "log_sentences",
+    "comma_share",
+    "distinct_words",
+    "han_share",
+    "other_script_share",
+    "fenced_code",
+    "latex",
+    *(f"cue_{kind}" for kind in KINDS),
+)
+"""The features, in the order of a vector."""
+
+(
+    _DIGIT,
+    _UPPER,
+    _LOWER,
+    _SPACE,
+    _NEWLINE,
+    _OPERATOR,
+    _SYMBOL,
+    _STOP,
+    _COMMA,
+    _HAN,
+    _OTHER,
+    _CONTINUATION,
+    _QUESTION,
+    _ODD,
+) = (b"dulsnoyechwtqx"[i : i + 1] for i in range(14))
+
+
+def _classes() -> bytes:
+    table = bytearray(_ODD * 256)
+
+    def put(chars: bytes, name: bytes) -> None:
+        for char in chars:
+            table[char] = name[0]
+
+    put(b"0123456789", _DIGIT)
+    put(bytes(range(65, 91)), _UPPER)
+    put(bytes(range(97, 123)), _LOWER)
+    put(b" \t\r\x0b\x0c", _SPACE)
+    put(b"\n", _NEWLINE)
+    put(b"+-*/=^<>%", _OPERATOR)
+    put(b"{}[]()_`\\$#|&;@~", _SYMBOL)
+    put(b".!", _STOP)
+    put(b"?", _QUESTION)
+    put(b",:'\"", _COMMA)
+    put(bytes(range(0x80, 0xC0)), _CONTINUATION)
+    put(bytes(range(0xC0, 0x100)), _OTHER)
+    # UTF-8 leads of U+4000 to U+9FFF: nearly all Han characters in use.
+    put(bytes(range(0xE4, 0xEA)), _HAN)
+    return bytes(table)
+
+
+_CLASS = _classes()
+# Letters and digits stay, everything else becomes a space; letters are lowered on the way.
+_WORDS = bytes(
+    c + 32 if 65 <= c <= 90 else c if 48 <= c <= 57 or 97 <= c <= 122 or c >= 0x80 else 32 for c in range(256)
+)
+_BASE64 = re.compile(r"base64,[A-Za-z0-9+/=_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What models score."""
+
+    vector: tuple[float, ...]
+    """One number per name in `NAMES`."""
+    words: frozenset[bytes]
+    """The distinct lower-case words of the conversation, UTF-8."""
+    conversation: Conversation
+    """Where they come from."""
+
+
+def extract(conversation: Conversation) -> Features:
+    """Return the features of a conversation. Cost is bounded by `conversation.MAX_CHARS`."""
+    text = conversation.text
+    if "base64," in text:
+        text = _BASE64.sub(" ", text)
+    # Lone surrogates are legal in JSON and have no UTF-8 form.
+    raw = text.encode("utf-8", "replace")
+    classes = raw.translate(_CLASS)
+    count = classes.count
+    digits = count(_DIGIT)
+    operators = count(_OPERATOR)
+    symbols = count(_SYMBOL)
+    upper = count(_UPPER)
+    newlines = count(_NEWLINE)
+    han = count(_HAN)
+    other = count(_OTHER)
+    stops = count(_STOP)
+    questions = count(_QUESTION)
+    commas = count(_COMMA)
+    if other:
+        stops += text.count("。") + text.count("！")
+        questions += text.count("？")
+        commas += text.count("，") + text.count("：") + text.count("、")
+    chars = len(text) or 1
+    words = raw.translate(_WORDS).split()
+    distinct = frozenset(words)
+    word_count = len(words)
+    distinct_count = len(distinct)
+    size = float(chars)
+    if han:
+        # A Han character carries about as much as three Latin letters, and 1.7 of them make a word: with these, shares and
+        # lengths mean the same in both scripts.
+        size += 2.0 * han
+        word_count += int(han / 1.7)
+        distinct_count += min(len(set(text)), int(han / 1.7))
+    # A few typical words more: in a very short text, shares would say little and swing widely.
+    turn_size = size
+    size += 57.0
+    word_count += 10
+    distinct_count += 9
+    # The counts are those of a text as long as the longest turn: a history repeats them, it does not make them harder.
+    turn = conversation.longest_chars / chars if conversation.longest_chars else 1.0
+    scale = min(turn, 1.0)
+    cues = [0] * len(KINDS)
+    for word in distinct & ENGLISH_WORDS:
+        for kind in ENGLISH[word]:
+            cues[kind] += 1
+    if han:
+        for cue in set(CHINESE_PATTERN.findall(text)):
+            for kind in CHINESE[cue]:
+                cues[kind] += 1
+    vector = (
+        log1p(turn * turn_size / 4.2),
+        digits / size,
+        log1p(digits * scale),
+        operators / size,
+        log1p(operators * scale),
+        symbols / size,
+        upper / size,
+        newlines / size,
+        log1p(newlines * scale),
+        min(size / word_count, 24.0),
+        min(questions * scale, 8.0),
+        log1p((stops + questions) * scale),
+        commas / size,
+        distinct_count / word_count,
+        3.0 * han / turn_size,
+        other / turn_size,
+        float("```" in text),
+        float("$" in text or "\\" in text),
+        *[log1p(cue) for cue in cues],
+    )
+    return Features(vector=vector, words=distinct, conversation=conversation)

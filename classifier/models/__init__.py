@@ -1,0 +1,33 @@
+"""Models: features to one number, the higher the harder. One file each, one line each in `REGISTRY`.
+
+A new model is a class with `from_parameters` and `score`, and a line here; see `docs` of `Model` for what it must keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from classifier.models.base import Model, ModelError
+from classifier.models.constant import Constant
+from classifier.models.length import Length
+from classifier.models.linear import Linear
+from classifier.models.random import Random
+
+REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
+    "linear": Linear.from_parameters,
+    "length": Length.from_parameters,
+    "constant": Constant.from_parameters,
+    "random": Random.from_parameters,
+}
+"""Kind to the function that rebuilds a model from an artefact's parameters."""
+
+
+def build(kind: str, parameters: Mapping[str, object]) -> Model:
+    """Return the model of this kind. Raises `ModelError` for an unknown kind or parameters that don't fit it."""
+    maker = REGISTRY.get(kind)
+    if maker is None:
+        raise ModelError(f"unknown model {kind!r}; known: {', '.join(sorted(REGISTRY))}")
+    return maker(parameters)
+
+
+__all__ = ["REGISTRY", "Model", "ModelError", "build"]
