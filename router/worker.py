@@ -96,6 +96,7 @@ def _server(app: Any, drain_s: float) -> _Server:
             lifespan="off",
             access_log=False,
             log_config=None,
+            proxy_headers=False,
             server_header=False,
             date_header=False,
             timeout_keep_alive=_KEEP_ALIVE_S,

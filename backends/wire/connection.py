@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -19,8 +18,7 @@ HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Separate limits on one request, seconds."""
 
     connect_s: float = 2.0

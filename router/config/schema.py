@@ -146,6 +146,7 @@ class LocalConfig(Settings):
     precisions: tuple[Precision, ...] = Field(("fp16", "int8", "int4"), description="Variants to serve.")
     home: str = Field("~/.bitgear", description="Folder of made checkpoints, logs and private state.")
     first_port: int = Field(8410, ge=1, le=65000, description="First port tried for launched servers.")
+    python: str | None = Field(None, description="Python that has vLLM. None: the one Bitgear itself runs in.")
 
 
 class GroupConfig(Settings):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from router.decision.types import Candidate, Inputs, RequestFacts, Speed, VariantState
+import math
+
+from router.decision.types import FULL_PRECISIONS, Candidate, Inputs, RequestFacts, Speed, VariantState
 
 
 def predict(speed: Speed | None, prompt_tokens: int, output_tokens: int) -> tuple[float, float]:
@@ -14,7 +16,9 @@ def predict(speed: Speed | None, prompt_tokens: int, output_tokens: int) -> tupl
     if speed is None:
         return 0.0, 0.0
     ttft = speed.queue_s + speed.prefill_base_s + speed.prefill_per_token_s * prompt_tokens
-    return ttft, ttft + speed.itl_s * max(0, output_tokens - 1)
+    e2e = ttft + speed.itl_s * max(0, output_tokens - 1)
+    # A NaN would make "cheapest" depend on the order of the variants.
+    return (ttft if ttft == ttft else math.inf), (e2e if e2e == e2e else math.inf)
 
 
 def fits(variant: VariantState, request: RequestFacts) -> bool:
@@ -30,14 +34,12 @@ def judge(inputs: Inputs) -> tuple[Candidate, ...]:
 
     The group's highest precision is the reference: its risk is 0 by definition. A precision is allowed when its risk,
     or that of a lower precision, is within the threshold: so the allowed precisions reach from some lowest one up to
-    the reference, and raising any threshold can only add lower ones.
+    the reference, and raising any threshold can only add ones that are no higher than those.
     """
     regular = [v for v in inputs.variants if not v.last_resort] or list(inputs.variants)
     reference = max(v.rank for v in regular) if regular else 0.0
-    risks = {v.name: 0.0 if v.rank >= reference else _clip(inputs.risks.get(v.precision, 1.0)) for v in inputs.variants}
-    thresholds = {
-        v.name: 1.0 if v.rank >= reference else _clip(inputs.thresholds.get(v.precision, 0.0)) for v in inputs.variants
-    }
+    risks = {v.name: 0.0 if v.rank >= reference else _risk(inputs, v.precision) for v in inputs.variants}
+    thresholds = {v.name: 1.0 if v.rank >= reference else _threshold(inputs, v.precision) for v in inputs.variants}
     lowest = min((v.rank for v in regular if risks[v.name] <= thresholds[v.name]), default=reference)
     request, scenario = inputs.request, inputs.scenario
     found = []
@@ -53,20 +55,27 @@ def judge(inputs: Inputs) -> tuple[Candidate, ...]:
                 live=v.live,
                 risk=risks[v.name],
                 threshold=thresholds[v.name],
-                allowed=v.rank >= lowest,
+                # Of two precisions of one rank, one may be within its threshold and the other not.
+                allowed=v.rank > lowest or risks[v.name] <= thresholds[v.name],
                 in_time=in_time,
                 fits=fits(v, request),
                 ttft_s=ttft_s,
                 e2e_s=e2e_s,
-                cost=v.price * e2e_s,
+                cost=v.price * e2e_s if e2e_s else 0.0,
             )
         )
     return tuple(found)
 
 
-def _clip(value: float) -> float:
-    # A NaN from a broken artefact counts as the worst: it must not slip past a comparison.
+def _risk(inputs: Inputs, precision: str) -> float:
+    # What a broken artefact leaves out, or says as NaN, counts as the worst; full precisions carry no risk.
+    value = inputs.risks.get(precision, 0.0 if precision in FULL_PRECISIONS else 1.0)
     return 1.0 if value != value else min(1.0, max(0.0, value))
+
+
+def _threshold(inputs: Inputs, precision: str) -> float:
+    value = inputs.thresholds.get(precision, 0.0)
+    return 0.0 if value != value else min(1.0, max(0.0, value))
 
 
 def eligible(inputs: Inputs, candidates: tuple[Candidate, ...]) -> tuple[list[tuple[VariantState, Candidate]], bool]:

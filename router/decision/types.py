@@ -1,10 +1,12 @@
-"""What goes into a decision and what comes out: plain frozen values, so that a decision can be replayed offline."""
+"""What goes into a decision and what comes out: plain immutable values, so that a decision can be replayed offline.
+
+Named tuples, not frozen dataclasses: a dozen are made per request, and these are made several times faster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Reason = Literal[
     "within_limits",
@@ -21,9 +23,11 @@ Reason = Literal[
     "none_live",
 ]
 
+FULL_PRECISIONS = frozenset({"fp32", "fp16", "bf16"})
+"""Precisions that carry no risk unless a classifier says otherwise."""
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+
+class Speed(NamedTuple):
     """How fast the best replica of a variant would serve one more request now."""
 
     queue_s: float = 0.0
@@ -34,8 +38,7 @@ class Speed:
     """Time between tokens with this request among the running ones, seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class VariantState:
+class VariantState(NamedTuple):
     """One variant at the moment of the decision."""
 
     name: str
@@ -51,8 +54,7 @@ class VariantState:
     max_model_len: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """What the policy has to know of a request; lengths are in tokens."""
 
     prompt_tokens: int
@@ -68,8 +70,7 @@ class RequestFacts:
     """Hard bound on risk that the client demands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(NamedTuple):
     """Latency targets in seconds, and what gives way when nothing meets all."""
 
     name: str
@@ -79,13 +80,12 @@ class Scenario:
     prefer: Literal["cheapest", "lowest_precision"] = "cheapest"
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Everything a policy sees."""
 
     request: RequestFacts
     risks: Mapping[str, float]
-    """Risk by precision; a full precision is absent or 0."""
+    """Risk by precision; a full precision is absent or 0, any other that is absent counts as 1."""
     thresholds: Mapping[str, float]
     """Highest risk by precision."""
     variants: tuple[VariantState, ...]
@@ -93,8 +93,7 @@ class Inputs:
     version: str = "v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """How one variant stood in a decision."""
 
     variant: str
@@ -114,8 +113,7 @@ class Candidate:
     """Price times predicted seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One choice and why; `variant` is None when nothing can serve the request."""
 
     variant: str | None

@@ -143,7 +143,7 @@ class ProxyApp:
                 "unknown_path",
             )
         question = self._decider.question(body, endpoint, target, directives)
-        outcome.units, outcome.risks = question.units, dict(question.risks)
+        outcome.units, outcome.risks = question.units, question.risks
         outcome.stream = bool(body.get("stream"))
         if path == b"/v1/route":
             await self._decide_only(client, outcome, question, target)

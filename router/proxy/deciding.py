@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from classifier import Classifier
 from router.decision import POLICIES, Decision, Inputs, Policy, RequestFacts
@@ -14,8 +13,7 @@ from router.proxy.validation import output_limit, text_units
 from router.state import Replica
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """One request, ready to be decided (again, after a failure)."""
 
     target: Target

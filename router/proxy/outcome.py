@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from router.decision.types import Decision
@@ -19,7 +20,7 @@ class Outcome:
     began: float
     group: Group | None = None
     decision: Decision | None = None
-    risks: dict[str, float] = field(default_factory=dict)
+    risks: Mapping[str, float] = field(default_factory=dict)
     units: float = 0.0
     """Size of the prompt, as `text_units` gives it."""
     stream: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from router.decision.types import Scenario
 from router.proxy.errors import ApiError, bad_field
@@ -16,8 +16,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
+class Directives(NamedTuple):
     """What the client's headers say."""
 
     request_id: str
@@ -26,8 +25,7 @@ class Directives:
     max_risk: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What the client asks for."""
 
     group: Group

@@ -33,6 +33,8 @@ class Variant:
         self.spec = spec
         self.name = spec.variant
         self.rank = PRECISION_BITS[spec.precision]
+        # Read per request: a pydantic model's fields cost more than own ones.
+        self._precision, self._price, self._last_resort = spec.precision, spec.price, spec.last_resort
         self.replicas = replicas
         self.traffic = Traffic()
         self._balancer = balancer
@@ -62,20 +64,25 @@ class Variant:
 
     def state(self, now: float, excluded: Collection[Replica] = ()) -> VariantState:
         """Return the snapshot that a decision sees: the least loaded usable replica's speed."""
-        usable = self.usable(now, excluded)
-        best = (
-            min(usable, key=lambda r: sum(r.load(now, self._stale_s))) if len(usable) > 1 else next(iter(usable), None)
-        )
+        best = self._least_loaded(now, excluded)
+        speed = best.speed(now, self._stale_s) if best is not None else None
         return VariantState(
-            name=self.name,
-            precision=self.spec.precision,
-            rank=self.rank,
-            live=best is not None,
-            speed=best.speed(now, self._stale_s) if best else None,
-            price=self.spec.price,
-            last_resort=self.spec.last_resort,
-            max_model_len=self.max_model_len,
+            self.name,
+            self._precision,
+            self.rank,
+            best is not None,
+            speed,
+            self._price,
+            self._last_resort,
+            self.max_model_len,
         )
+
+    def _least_loaded(self, now: float, excluded: Collection[Replica]) -> Replica | None:
+        if len(self.replicas) == 1:
+            only = self.replicas[0]
+            return only if only.available(now) and only not in excluded else None
+        usable = self.usable(now, excluded)
+        return min(usable, key=lambda r: sum(r.load(now, self._stale_s))) if usable else None
 
 
 class Group:

@@ -106,10 +106,9 @@ class Metrics:
         self._count(self.requests, 1, group, variant, outcome.endpoint.name, scenario, _status(outcome.status))
         if outcome.decision is not None:
             self._count(self.decisions, 1, group, variant, outcome.decision.reason)
-        if outcome.group is not None:
-            # The classifier's precisions, not the client's words.
-            for precision, risk in outcome.risks.items():
-                self._observe(self.risk, risk, group, precision)
+            for candidate in outcome.decision.candidates:
+                if candidate.threshold < 1.0:
+                    self._observe(self.risk, candidate.risk, group, candidate.precision)
         if outcome.usage is not None and outcome.variant is not None:
             self._count(self.prompt_tokens, outcome.usage.prompt_tokens, group, variant)
             self._count(self.completion_tokens, outcome.usage.completion_tokens, group, variant)

@@ -13,7 +13,11 @@ def decide(inputs: Inputs) -> Decision:
 
     A pure function: equal inputs give an equal decision.
     """
-    candidates = judge(inputs)
+    return choose(inputs, judge(inputs))
+
+
+def choose(inputs: Inputs, candidates: tuple[Candidate, ...]) -> Decision:
+    """Choose among variants that were judged."""
     if inputs.request.pin is not None:
         return _pinned(inputs, candidates)
     pool, too_long = eligible(inputs, candidates)
@@ -24,11 +28,11 @@ def decide(inputs: Inputs) -> Decision:
         return _decision(inputs, candidates, _cheapest(pool), "too_long_for_all")
     if all(v.last_resort for v, _ in pool):
         return _decision(inputs, candidates, _cheapest(pool), "last_resort")
-    choice, reason = _choose(inputs, pool)
+    choice, reason = _pick(inputs, pool)
     return _decision(inputs, candidates, choice, reason)
 
 
-def _choose(inputs: Inputs, pool: list[Pair]) -> tuple[Pair, Reason]:
+def _pick(inputs: Inputs, pool: list[Pair]) -> tuple[Pair, Reason]:
     scenario = inputs.scenario
     both = [p for p in pool if p[1].allowed and p[1].in_time]
     if both:
