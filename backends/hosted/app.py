@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from typing import Any
 
@@ -150,7 +150,7 @@ class HostedApp:
         }
 
 
-async def _events(chunks: AsyncIterator[dict[str, Any]], model: str, usage: bool) -> AsyncIterator[bytes]:
+async def _events(chunks: AsyncIterator[dict[str, Any]], model: str, usage: bool) -> AsyncGenerator[bytes, None]:
     """Chunks as events under the group's name; usage comes last, alone, and only where it was asked for."""
     total: dict[str, Any] | None = None
     base: dict[str, Any] = {}

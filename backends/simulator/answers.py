@@ -36,6 +36,8 @@ class Answer:
     tool: str | None = None
     """Name of the function, if the text is the arguments of a call."""
     tool_id: str = ""
+    tool_at: int = 0
+    """Position of the token after which the name is known; the arguments follow."""
     logprob_seed: int = 0
 
     @property
@@ -44,9 +46,7 @@ class Answer:
         return "".join(self.visible)
 
 
-def make(
-    source: Iterable[str], length: int | None, rules: Rules, seed: int, tool: str | None = None, tool_id: str = ""
-) -> Answer:
+def make(source: Iterable[str], length: int | None, rules: Rules, seed: int) -> Answer:
     """An answer of tokens from `source`: `length` of them, or all if None, then the end token, unless a rule cuts it.
 
     A source of given length None is finite (JSON of a schema) and ends whatever `ignore_eos` and `min_tokens` say, as
@@ -55,16 +55,25 @@ def make(
     if length is not None and rules.ignore_eos:
         raw = list(islice(source, rules.max_tokens))
     else:
-        raw = list(
-            islice(source, rules.max_tokens if length is None else min(rules.max_tokens, max(length, rules.min_tokens)))
-        )
+        most = rules.max_tokens if length is None else min(rules.max_tokens, max(length, rules.min_tokens))
+        raw = list(islice(source, most))
         if len(raw) < rules.max_tokens:
             raw.append("")
-    ended = bool(raw) and raw[-1] == ""
     visible, finish_reason, stop_reason = _cut(raw, rules)
     if finish_reason is None:
-        finish_reason = "stop" if ended else "length"
-    return Answer(tuple(raw[: len(visible)]), tuple(visible), finish_reason, stop_reason, tool, tool_id, seed)
+        finish_reason = "stop" if raw[-1] == "" else "length"
+    return Answer(tuple(raw[: len(visible)]), tuple(visible), finish_reason, stop_reason, logprob_seed=seed)
+
+
+def make_call(name: str, arguments: str, tool_id: str, rules: Rules, seed: int) -> Answer:
+    """A call of function `name`: its markup takes tokens, as a model's does, and only the arguments are shown."""
+    head = tokens.pieces(f'<tool_call>{{"name": "{name}", "arguments": ')
+    body = tokens.pieces(arguments)
+    raw = [*head, *body, *tokens.pieces("}</tool_call>"), ""]
+    visible = [piece if len(head) <= index < len(head) + len(body) else "" for index, piece in enumerate(raw)]
+    reason = "stop" if len(raw) <= rules.max_tokens else "length"
+    kept = slice(rules.max_tokens)
+    return Answer(tuple(raw[kept]), tuple(visible[kept]), reason, None, name, tool_id, len(head) - 1, logprob_seed=seed)
 
 
 def _cut(raw: Sequence[str], rules: Rules) -> tuple[list[str], str | None, str | int | None]:
@@ -135,4 +144,4 @@ def logprobs(seed: int, position: int, token: str, alternatives: int) -> tuple[T
     return own, ranked[:alternatives]
 
 
-__all__ = ["Answer", "Rules", "TokenLogprob", "logprobs", "make"]
+__all__ = ["Answer", "Rules", "TokenLogprob", "logprobs", "make", "make_call"]

@@ -182,10 +182,14 @@ class ChatStream(ChatDelivery):
         """One chunk."""
         request, answer = self.request, choice.answer
         text = answer.visible[position]
+        self._counted[choice.index] += 1
         if answer.tool is None:
             delta = b'{"content":%b}' % orjson.dumps(text)
         else:
-            delta = self._tool_delta(answer, position, text)
+            found = self._tool_delta(answer, position, text)
+            if found is None and not last and not request.logprobs and not request.return_token_ids:
+                return
+            delta = found or b"{}"
         scores = orjson.dumps(self.logprobs_of(answer, position, position + 1)) if request.logprobs else b"null"
         ids = b"[%d]" % tokens.number(answer.raw[position]) if request.return_token_ids else b"null"
         tail = b""
@@ -196,7 +200,6 @@ class ChatStream(ChatDelivery):
         else:
             ending = b"null"
         if request.wants_running_usage:
-            self._counted[choice.index] += 1
             tail = self._usage(self._counted[choice.index])
         self.exchange.write(
             b'%b{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b,"token_ids":%b}]%b}\n\n'
@@ -226,15 +229,16 @@ class ChatStream(ChatDelivery):
             % (self.prompt_tokens, self.prompt_tokens + completion, completion)
         )
 
-    def _tool_delta(self, answer: Answer, position: int, text: str) -> bytes:
-        if position == 0:
+    def _tool_delta(self, answer: Answer, position: int, text: str) -> bytes | None:
+        """None while the call's markup is being made."""
+        if position == answer.tool_at:
             call: dict[str, Any] = {"id": answer.tool_id, "type": "function", "index": 0}
-            call["function"] = {"name": answer.tool, "arguments": text}
+            call["function"] = {"name": answer.tool}
         elif text:
             call = {"index": 0, "function": {"arguments": text}}
         else:
-            return b"{}"
-        return b'{"tool_calls":[%b]}' % orjson.dumps(call)
+            return None
+        return b'{"content":null,"tool_calls":[%b]}' % orjson.dumps(call)
 
 
 def serve(core: Core, exchange: Exchange) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from backends.simulator import text, tokens
-from backends.simulator.answers import Answer, Rules, make
+from backends.simulator.answers import Answer, Rules, make, make_call
 from backends.simulator.core import Core
 from backends.simulator.errors import RequestError
 from backends.simulator.pattern import UnsupportedPatternError, example
@@ -75,7 +75,7 @@ def _answer(core: Core, ask: Ask, rules: Rules, index: int) -> Answer:
     if function is not None:
         arguments = _json(function.parameters or {"type": "object"})
         tool_id = f"chatcmpl-tool-{uuid4().hex[:16]}"
-        return make(tokens.pieces(arguments), None, rules, seed, function.name, tool_id)
+        return make_call(function.name, arguments, tool_id, rules, seed)
     if ask.form:
         return make(tokens.pieces(_constrained(core, ask.form)), None, rules, seed)
     source = text.answer(seed, core.precision, chinese=text.is_chinese(ask.prompt))

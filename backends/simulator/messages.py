@@ -218,7 +218,7 @@ class MessagesStream(MessagesDelivery):
         """One delta."""
         answer = choice.answer
         text = answer.visible[position]
-        if not text:
+        if not text and not (answer.tool is not None and position == answer.tool_at):
             return
         if not self._started:
             self._started = True
@@ -226,6 +226,8 @@ class MessagesStream(MessagesDelivery):
             if answer.tool is not None:
                 block = {"type": "tool_use", "id": answer.tool_id, "name": answer.tool, "input": {}}
             self._event("content_block_start", {"content_block": block, "index": 0})
+        if not text:
+            return
         delta = {"type": "text_delta", "text": text}
         if answer.tool is not None:
             delta = {"type": "input_json_delta", "partial_json": text}

@@ -90,6 +90,16 @@ def _complete(tool: dict[str, Any]) -> dict[str, Any]:
     return {**named, "type": "function", **{field: tool.get(field) for field in fields}}
 
 
+def _complete_text(text: dict[str, Any] | None) -> dict[str, Any] | None:
+    """`text` as the answer repeats it, with every field."""
+    if text is None:
+        return None
+    form = text.get("format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        form = {field: form.get(field) for field in ("name", "schema", "type", "description", "strict")}
+    return {"format": form, "verbosity": text.get("verbosity")}
+
+
 def _conversation(request: ResponsesRequest) -> list[dict[str, Any]]:
     """As chat messages."""
     messages: list[dict[str, Any]] = []
@@ -139,7 +149,7 @@ class ResponsesDelivery(Delivery):
     def name_item(self) -> None:
         """Give the output item its ids."""
         self.item_id = f"{'msg' if self.answer.tool is None else 'fc'}_{uuid4().hex[:16]}"
-        self.call_id = f"call_{uuid4().hex[:16]}"
+        self.call_id = self.answer.tool_id
 
     def item(self, status: str, text: str) -> dict[str, Any]:
         """The output item, with what is there of its text."""
@@ -150,6 +160,7 @@ class ResponsesDelivery(Delivery):
                 "name": self.answer.tool,
                 "type": "function_call",
                 "id": self.item_id,
+                "async": None,
                 "caller": None,
                 "namespace": None,
                 "status": status,
@@ -215,7 +226,7 @@ class ResponsesDelivery(Delivery):
             "reasoning": None,
             "service_tier": "auto",
             "status": status,
-            "text": request.text,
+            "text": _complete_text(request.text),
             "top_logprobs": request.top_logprobs if request.include else None,
             "truncation": "disabled",
             "usage": None if status == "in_progress" else self._usage(),
@@ -283,8 +294,9 @@ class ResponsesStream(ResponsesDelivery):
 
     def piece(self, choice: Choice, position: int, last: bool) -> None:
         """One delta."""
-        text = self.answer.visible[position]
-        if not text:
+        answer = self.answer
+        text = answer.visible[position]
+        if not text and not (answer.tool is not None and position == answer.tool_at):
             return
         if not self._started:
             self._started = True
@@ -293,6 +305,8 @@ class ResponsesStream(ResponsesDelivery):
             if self.answer.tool is None:
                 part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
                 self._event("response.content_part.added", {**self._where(), "part": part})
+        if not text:
+            return
         if self.answer.tool is None:
             scores = self.scores(position, position + 1) or []
             where = {"content_index": 0, "delta": text, "item_id": self.item_id, "logprobs": scores, "output_index": 0}
@@ -311,7 +325,7 @@ class ResponsesStream(ResponsesDelivery):
                 self._event("response.output_text.done", {**where, "text": text})
                 self._event("response.content_part.done", {**self._where(), "part": self.part(text)})
             else:
-                done = {"arguments": text, "item_id": self.item_id, "name": self.answer.tool, "output_index": 0}
+                done = {"arguments": text, "item_id": self.item_id, "output_index": 0}
                 self._event("response.function_call_arguments.done", done)
             item = self.item("completed", text)
             self._event("response.output_item.done", {"item": item, "output_index": 0})
@@ -333,7 +347,10 @@ class ResponsesStream(ResponsesDelivery):
         return {"content_index": 0, "item_id": self.item_id, "output_index": 0}
 
     def _event(self, name: str, content: dict[str, Any]) -> None:
-        body = {**content, "sequence_number": self._sequence, "type": name}
+        # OpenAI's types name their fields in this order
+        body = {**dict(sorted([*content.items(), ("sequence_number", self._sequence)])), "type": name}
+        if name == "response.function_call_arguments.done":
+            body["name"] = self.answer.tool
         self._sequence += 1
         self.exchange.write(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(body)))
 
