@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line. Each command is one file; what it needs is imported when it runs."""

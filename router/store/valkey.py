@@ -8,7 +8,6 @@ a time to live, are evicted when memory is full, everything else is not.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import importlib.util
 import logging
@@ -18,18 +17,18 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from backends.process.guard import die_with_parent
 
 log = logging.getLogger(__name__)
 
 SNAPSHOT = "valkey.rdb"
 _LONGEST_SOCKET_PATH = 100
 _POLL_S = 0.02
-_PR_SET_PDEATHSIG = 1
 
 
 class ValkeyError(Exception):
@@ -147,7 +146,7 @@ class PrivateValkey:
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for the parent alone, which ends the server after its last client.
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
             )
 
     def _answered(self, deadline: float) -> None:
@@ -191,20 +190,6 @@ def find_binary() -> Path:
         f"no Valkey server for {platform.system()} on {platform.machine()}: "
         "install valkey-server, or set redis.url to a running Redis"
     )
-
-
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """For the child before it becomes the server: the kernel ends it with its parent, even after SIGKILL (Linux)."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def before_exec() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return before_exec
 
 
 def _locked(path: Path) -> int | None:

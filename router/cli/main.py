@@ -1,0 +1,57 @@
+"""`bitgear`: the commands, put together. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from router.cli.classifier import classifier
+from router.cli.config import config_app
+from router.cli.quantize import quantize
+from router.cli.route import route
+from router.cli.serve import serve
+from router.cli.status import status
+from router.cli.up import up
+
+app = typer.Typer(
+    name="bitgear",
+    help="One model, several precisions, one OpenAI-compatible address.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("up")(up)
+app.command("serve")(serve)
+app.command("quantize")(quantize)
+app.command("route")(route)
+app.command("status")(status)
+app.add_typer(config_app, name="config")
+app.command(
+    "classifier",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(classifier)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"bitgear {version('bitgear')}")
+        except PackageNotFoundError:
+            typer.echo("bitgear (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    app()
