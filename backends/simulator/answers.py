@@ -67,9 +67,9 @@ def make(source: Iterable[str], length: int | None, rules: Rules, seed: int) -> 
 
 def make_call(name: str, arguments: str, tool_id: str, rules: Rules, seed: int) -> Answer:
     """A call of function `name`: its markup takes tokens, as a model's does, and only the arguments are shown."""
-    head = tokens.pieces(f'<tool_call>{{"name": "{name}", "arguments": ')
+    head = tokens.pieces(f"<{name}>")
     body = tokens.pieces(arguments)
-    raw = [*head, *body, *tokens.pieces("}</tool_call>"), ""]
+    raw = [*head, *body, ""]
     visible = [piece if len(head) <= index < len(head) + len(body) else "" for index, piece in enumerate(raw)]
     reason = "stop" if len(raw) <= rules.max_tokens else "length"
     kept = slice(rules.max_tokens)

@@ -61,7 +61,8 @@ class Simulator:
             try:
                 route(self.core, exchange)
             except RequestError as error:
-                anthropic = exchange.path.startswith("/v1/messages")
+                # what the schema refuses, vLLM answers in OpenAI's shape everywhere
+                anthropic = exchange.path.startswith("/v1/messages") and error.kind != "Bad Request"
                 exchange.send(
                     error.status, messages.error_body(error) if anthropic else error.body(), headers=error.headers
                 )

@@ -81,7 +81,7 @@ class _Builder:
         if kind is None:
             kind = self._guess(schema)
         if kind not in _TYPES:
-            raise UnsupportedSchemaError(f"Unsupported type {kind!r} in JSON schema")
+            raise UnsupportedSchemaError(f"Grammar error: Invalid type: {kind}")
         build = getattr(self, f"_{kind}")
         return build(schema, depth)
 
