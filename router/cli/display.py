@@ -36,6 +36,9 @@ class Display(Protocol):
     def say(self, text: str) -> None:
         """One line that stays."""
 
+    def settle(self) -> None:
+        """No more progress: only lines that are said."""
+
     def close(self) -> None:
         """Show nothing more. Harmless a second time."""
 
@@ -84,10 +87,14 @@ class PlainDisplay(_Closing):
         with self._lock:
             self._line(text)
 
-    def close(self) -> None:
-        """Show nothing more."""
+    def settle(self) -> None:
+        """No more progress."""
         with self._lock:
             self._rows.clear()
+
+    def close(self) -> None:
+        """Show nothing more."""
+        self.settle()
         self._closed.set()
 
     def _line(self, text: str) -> None:
@@ -137,9 +144,13 @@ class LiveDisplay(_Closing):
 
         self._console.print(Text(text))
 
-    def close(self) -> None:
+    def settle(self) -> None:
         """Take the table away."""
         self._live.stop()
+
+    def close(self) -> None:
+        """Take the table away."""
+        self.settle()
 
     def _table(self) -> Table:
         from rich.table import Table

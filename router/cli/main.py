@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -37,6 +36,8 @@ app.command(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             typer.echo(f"bitgear {version('bitgear')}")
         except PackageNotFoundError:

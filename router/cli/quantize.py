@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,8 @@ def quantize(
     config: ConfigOption = None,
 ) -> None:
     """Make a quantized checkpoint, as `bitgear up` does for variants that have none."""
+    import asyncio
+
     from backends.processes import PlanError
     from backends.vllm import checkpoints, recipes
     from router.cli.display import make_display

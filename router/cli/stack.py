@@ -229,7 +229,7 @@ async def _models(stack: Stack, workers: Workers) -> None:
     async with supervisor:
         await _until_ready(stack, supervisor)
         await _until_answering(stack)
-        stack.display.close()
+        stack.display.settle()
         words = {f"{p.group}@{p.variant}": p.checkpoint for p in stack.plans}
         running = {v.pinned: ", ".join(v.urls) for v in stack.variants if v.kind == "openai"}
         text = banner(stack.api_url, stack.admin_url, stack.variants, {**running, **words}, stack.home / "logs")

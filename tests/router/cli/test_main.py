@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -43,10 +43,11 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_starts_in_well_under_a_second() -> None:
+    # Time of the processor and the best of three: other processes share the machine.
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "router.cli.main", "--help"], capture_output=True, timeout=60, check=True)
-        times.append(time.perf_counter() - began)
-    # The best of three: other processes share the machine.
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert min(times) < 0.9
