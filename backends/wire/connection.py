@@ -31,8 +31,10 @@ class Connection(asyncio.Protocol):
     """A kept-alive connection; `send` begins a request, then `wait`, `take` and `done` read its answer."""
 
     __slots__ = (
+        "_bodiless",
         "_deadline",
         "_delimited",
+        "_first",
         "_limit_s",
         "_loop",
         "_message_headers",
@@ -76,6 +78,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._message_headers: list[tuple[bytes, bytes]] = []
         self._delimited = False
+        self._bodiless = False
+        self._first = True
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] | None = None
         self.keep_alive = True
@@ -101,7 +105,7 @@ class Connection(asyncio.Protocol):
         self.received = True
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail("protocol", f"the replica sent bytes that are not HTTP/1.1: {error}")
             return
         if self._queued > HIGH_WATER and not self._paused and self.transport is not None and not self.done:
@@ -140,6 +144,10 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Publish status and headers of a final answer; informational ones are passed over."""
+        if self.done:
+            # A second answer to one request: whatever it is, it must not become part of the first.
+            self.keep_alive = False
+            return
         status = self._parser.get_status_code()
         if status < 200:
             self._message_headers = []
@@ -151,9 +159,16 @@ class Connection(asyncio.Protocol):
                 self._delimited = True
         self._delimited = self._delimited or status in (204, 304)
         self.headers = self._message_headers
+        if self._bodiless:
+            # The parser does not know that the question was HEAD, and would wait for a body.
+            self.keep_alive = False
+            self.done = True
+            self._stop_timer()
 
     def on_body(self, body: bytes) -> None:
         """Queue a piece of the body."""
+        if self.done:
+            return
         self._parts.append(body)
         self._queued += len(body)
 
@@ -170,6 +185,7 @@ class Connection(asyncio.Protocol):
         self._reset()
         assert self.transport is not None
         self.done = False
+        self._bodiless = data.startswith(b"HEAD ")
         self.limits = limits
         now = self._loop.time()
         self._deadline = now + limits.total_s
@@ -179,7 +195,9 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     def between_tokens(self) -> None:
-        """From now on a pause is held against `between_tokens_s`."""
+        """From now on a pause is held against `between_tokens_s`; until now the time since `send`, against `first_token_s`."""
+        self._first = False
+        self._wait_began = self._loop.time()
         self._limit_s = self.limits.between_tokens_s
         self._arm(min(self._limit_s, max(0.0, self._deadline - self._loop.time())))
 
@@ -203,7 +221,8 @@ class Connection(asyncio.Protocol):
         if self.done:
             return
         self._waiter = waiter = self._loop.create_future()
-        self._wait_began = self._loop.time()
+        if not self._first:
+            self._wait_began = self._loop.time()
         try:
             await waiter
         finally:
@@ -221,7 +240,8 @@ class Connection(asyncio.Protocol):
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:
-                    self._fail("protocol", f"the answer is larger than {limit} bytes")
+                    self.abort()
+                    raise UpstreamError("protocol", f"the answer is larger than {limit} bytes")
             elif self.error is not None:
                 raise self.error
             elif self.done:
@@ -259,7 +279,7 @@ class Connection(asyncio.Protocol):
         left = self._wait_began + self._limit_s - now
         if left > 0.001:
             self._arm(min(left, self._deadline - now))
-        elif self._limit_s == self.limits.first_token_s and not self._parts:
+        elif self._first:
             self._fail("first_token_timeout", f"no first token within {self._limit_s:g} s")
         else:
             self._fail("between_tokens_timeout", f"no further token within {self._limit_s:g} s")

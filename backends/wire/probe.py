@@ -67,7 +67,8 @@ async def probe(pool: Pool, model: str, headers: list[tuple[bytes, bytes]], time
     finally:
         pool.release(connection)
     itl = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
-    return ProbeResult(times[0] - began, itl, int(usage.get("prompt_tokens") or 0), max_model_len)
+    tokens = usage.get("prompt_tokens")
+    return ProbeResult(times[0] - began, itl, tokens if isinstance(tokens, int) else 0, max_model_len)
 
 
 async def _max_model_len(pool: Pool, model: str, headers: list[tuple[bytes, bytes]], limits: Limits) -> int | None:
@@ -104,7 +105,9 @@ async def _read_stream(connection: Connection, loop: asyncio.AbstractEventLoop) 
                 break
             await connection.wait()
             continue
-        buffer += piece.replace(b"\r\n", b"\n")
+        buffer = (buffer + piece).replace(b"\r\n", b"\n")
+        if len(buffer) > _MAX_BODY:
+            raise UpstreamError("protocol", "the probe's completion is not a stream of events")
         *events, buffer = buffer.split(b"\n\n")
         for event in events:
             if not event.startswith(b"data:"):
@@ -126,10 +129,11 @@ def _one_event(data: bytes, usage: dict[str, Any]) -> tuple[bool, dict[str, Any]
         event = orjson.loads(data)
         if "error" in event:
             raise UpstreamError("protocol", f"the probe's completion failed: {str(event['error'])[:300]}")
-        usage = event.get("usage") or usage
+        usage = dict(event.get("usage") or usage)
         choices = event.get("choices") or []
         delta = choices[0].get("delta") or {} if choices else {}
-    except (orjson.JSONDecodeError, AttributeError, TypeError, LookupError) as error:
+        finished = bool(choices) and choices[0].get("finish_reason") is not None
+        token = bool(delta.get("content") or delta.get("reasoning") or delta.get("tool_calls"))
+    except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise UpstreamError("protocol", "the probe's completion is not a chat completion stream") from error
-    finished = bool(choices) and choices[0].get("finish_reason") is not None
-    return bool(delta.get("content") or delta.get("reasoning") or delta.get("tool_calls")) or finished, usage
+    return token or finished, usage
