@@ -71,7 +71,9 @@ def _check_precision(variant: Variant) -> None:
 def _check_cores(variant: Variant, machine: Machine) -> None:
     foreign = [c for c in variant.settings.cores if c not in machine.cores]
     if foreign:
-        raise PlanError(f"{variant.name}: vllm.cores names {foreign}, but this process may run on {list(machine.cores)} only")
+        raise PlanError(
+            f"{variant.name}: vllm.cores names {foreign}, but this process may run on {list(machine.cores)} only"
+        )
 
 
 def _model_len(variant: Variant) -> int | None:

@@ -57,7 +57,9 @@ def _engine(python: str, versions: dict[str, str], plugins: list[str]) -> Engine
     # The CPU builds of torch carry `+cpu`; a companion without it is a CUDA build that does not load beside it.
     cpu_torch = "+cpu" in versions.get("torch", "")
     misfits = tuple(
-        name for name in ("torchvision", "torchaudio", "torchcodec") if cpu_torch and name in versions and "+cpu" not in versions[name]
+        name
+        for name in ("torchvision", "torchaudio", "torchcodec")
+        if cpu_torch and name in versions and "+cpu" not in versions[name]
     )
     return Engine(
         python=python,
@@ -74,12 +76,18 @@ def problems(engine: Engine, *, int4: bool) -> list[str]:
     """What keeps variants from being served by this engine, each with its remedy; `int4`: whether one has INT4 weights."""
     found = []
     if engine.version is None:
-        found.append(f"{engine.python} has no vLLM: `pip install 'bitgear[cpu]'` without a GPU, `pip install 'bitgear[gpu]'` with one")
+        found.append(
+            f"{engine.python} has no vLLM: `pip install 'bitgear[cpu]'` without a GPU, `pip install 'bitgear[gpu]'` with one"
+        )
     if engine.misfits:
         names = " ".join(engine.misfits)
-        found.append(f"{names} do not load beside the CPU build of torch: `{engine.python} -m pip uninstall -y {names}`")
+        found.append(
+            f"{names} do not load beside the CPU build of torch: `{engine.python} -m pip uninstall -y {names}`"
+        )
     if not engine.has_bitgear:
-        found.append(f"{engine.python} has no bitgear, which makes checkpoints there: `{engine.python} -m pip install bitgear`")
+        found.append(
+            f"{engine.python} has no bitgear, which makes checkpoints there: `{engine.python} -m pip install bitgear`"
+        )
     elif int4 and engine.build == "cpu" and not engine.has_plugin:
         found.append(
             f"INT4 on a CPU needs the vLLM plug-in {PLUGIN}, which the bitgear installed in {engine.python} does not announce: "

@@ -58,10 +58,22 @@ class ModelFacts:
 
 BUILT_IN_FACTS = {
     "smollm2-135m": ModelFacts(
-        projections=106_168_320, others=28_346_688, layers=30, kv_heads=3, head_dim=64, max_model_len=8192, attention_heads=9
+        projections=106_168_320,
+        others=28_346_688,
+        layers=30,
+        kv_heads=3,
+        head_dim=64,
+        max_model_len=8192,
+        attention_heads=9,
     ),
     "tiny": ModelFacts(
-        projections=3_014_656, others=2_100_480, layers=4, kv_heads=2, head_dim=64, max_model_len=1024, attention_heads=4
+        projections=3_014_656,
+        others=2_100_480,
+        layers=4,
+        kv_heads=2,
+        head_dim=64,
+        max_model_len=1024,
+        attention_heads=4,
     ),
 }
 """Known before they are made, so that a dry run can do its arithmetic."""

@@ -53,8 +53,12 @@ def _check_base(group: str, backend: BackendSettings, base: str, facts: ModelFac
         )
 
 
-def _variant_plan(variant: Variant, placed: Sequence[Placement], home: Path, ports: Iterator[int], python: str) -> VariantPlan:
-    specs = tuple(_process(variant, number, placement, home, next(ports), python) for number, placement in enumerate(placed))
+def _variant_plan(
+    variant: Variant, placed: Sequence[Placement], home: Path, ports: Iterator[int], python: str
+) -> VariantPlan:
+    specs = tuple(
+        _process(variant, number, placement, home, next(ports), python) for number, placement in enumerate(placed)
+    )
     first = placed[0].need
     where = sorted({p.where for p in placed})
     return VariantPlan(

@@ -107,7 +107,9 @@ def base_of(group: str, base_model: str | None, backends: Sequence[BackendSettin
     for backend in backends:
         if backend.kind == "vllm" and backend.precision in FULL_PRECISIONS and backend.vllm.checkpoint:
             return backend.vllm.checkpoint
-    raise PlanError(f"group {group!r}: no base_model, and no full-precision variant with vllm.checkpoint to take it from")
+    raise PlanError(
+        f"group {group!r}: no base_model, and no full-precision variant with vllm.checkpoint to take it from"
+    )
 
 
 def weights_of(

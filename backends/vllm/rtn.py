@@ -59,3 +59,8 @@ def relative_error(weight: Floats, restored: Floats) -> float:
     """Root-mean-square error over root-mean-square weight."""
     norm = float(np.linalg.norm(weight))
     return float(np.linalg.norm(weight - restored)) / norm if norm else 0.0
+
+
+def shape_of(weight: Floats) -> npt.NDArray[np.int64]:
+    """The matrix's shape as the tensor that goes with packed values."""
+    return np.array(weight.shape, np.int64)

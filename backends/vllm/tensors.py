@@ -38,7 +38,9 @@ def floats(entry: Entry) -> Floats:
         return wide.view(np.float32).reshape(entry.shape)
     if entry.dtype in ("F16", "F32", "F64"):
         return np.frombuffer(entry.raw(), _NUMPY[entry.dtype]).astype(np.float32).reshape(entry.shape)
-    raise TensorFileError(f"{entry.file}: tensors of type {entry.dtype} cannot be quantized; a full-precision checkpoint is needed")
+    raise TensorFileError(
+        f"{entry.file}: tensors of type {entry.dtype} cannot be quantized; a full-precision checkpoint is needed"
+    )
 
 
 def tensor(array: npt.NDArray[Any], dtype: str) -> Tensor:
@@ -60,7 +62,11 @@ def write(file: Path, tensors: Mapping[str, Tensor]) -> int:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, item in tensors.items():
-        header[name] = {"dtype": item.dtype, "shape": list(item.shape), "data_offsets": [offset, offset + len(item.data)]}
+        header[name] = {
+            "dtype": item.dtype,
+            "shape": list(item.shape),
+            "data_offsets": [offset, offset + len(item.data)],
+        }
         offset += len(item.data)
     text = json.dumps(header, separators=(",", ":")).encode()
     # The data begins aligned to 8 bytes.
