@@ -55,7 +55,7 @@ def _may_repeat_keys(raw: bytes, body: Body) -> bool:
     # In valid JSON a `":` outside a string ends a key, and one inside is written `\":`. So, unless a key is followed
     # by a space or ends in a backslash, bytes and tree count the same keys; only where they differ is it worth a look.
     colons = raw.count(b'":') - raw.count(b'\\":')
-    return colons != _count_keys(body) or _SPACED_KEY.search(raw) is not None
+    return colons != _count_keys(body) or b'\\\\":' in raw or _SPACED_KEY.search(raw) is not None
 
 
 def _count_keys(value: Body) -> int:

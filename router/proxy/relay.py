@@ -72,8 +72,14 @@ async def relay_stream(
     if client.left:
         raise ClientLeft
     error = connection.error
-    if error is None and not relay.first_token and not relay.ended:
-        error = UpstreamError("closed", "the replica ended its stream before the first token")
+    if (
+        error is None
+        and not relay.ended
+        and relay.error is None
+        and (outcome.endpoint.generates or not relay.first_token)
+    ):
+        # A connection's end may be the end of the framing and still not the end of the answer.
+        error = UpstreamError("closed", "the replica ended its stream without the end mark")
     if error is not None and not relay.first_token:
         raise error
     outcome.status = status

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-_MARK = re.compile(rb'"usage"\s*:\s*\{')
+# Usage objects hold numbers and small objects of numbers, no strings with braces.
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
 class Usage(NamedTuple):
@@ -44,30 +45,14 @@ def usage_of_event(event: Mapping[str, Any], before: Usage | None) -> Usage | No
 
 
 def usage_of_answer(body: bytes) -> Usage | None:
-    """Return the usage of a whole JSON answer without parsing the rest of it."""
-    last = None
-    for match in _MARK.finditer(body):
-        last = match
-    if last is None:
-        return None
-    start = last.end() - 1
-    end = _object_end(body, start)
-    if end is None:
-        return None
-    try:
-        return usage_of(orjson.loads(body[start:end]))
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _object_end(body: bytes, start: int) -> int | None:
-    # Usage objects hold numbers and small objects, no strings with braces.
-    depth = 0
-    for i in range(start, min(len(body), start + 4096)):
-        if body[i] == 0x7B:
-            depth += 1
-        elif body[i] == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return i + 1
+    """Return the usage of a whole JSON answer without parsing the rest of it: the last `usage` object in its bytes."""
+    start = body.rfind(b'"usage"')
+    while start >= 0:
+        match = _USAGE.match(body, start)
+        if match is not None:
+            try:
+                return usage_of(orjson.loads(match[1]))
+            except orjson.JSONDecodeError:
+                return None
+        start = body.rfind(b'"usage"', 0, start)
     return None

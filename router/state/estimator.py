@@ -12,11 +12,12 @@ class DecayingLine:
     carries the weight of observations spread by a fifth of the mean x (a ridge towards that slope).
     """
 
-    __slots__ = ("_decay", "_share", "_sw", "_sx", "_sxx", "_sxy", "_sy")
+    __slots__ = ("_decay", "_fit", "_share", "_sw", "_sx", "_sxx", "_sxy", "_sy")
 
     def __init__(self, *, slope_share: float, decay: float = 0.96) -> None:
         self._decay = decay
         self._share = slope_share
+        self._fit: tuple[float, float] | None = (0.0, 0.0)
         self._sw = self._sx = self._sy = self._sxx = self._sxy = 0.0
 
     @property
@@ -27,6 +28,7 @@ class DecayingLine:
     def add(self, x: float, y: float) -> None:
         """Take in one observation; older ones lose weight."""
         d = self._decay
+        self._fit = None
         self._sw = self._sw * d + 1.0
         self._sx = self._sx * d + x
         self._sy = self._sy * d + y
@@ -35,8 +37,11 @@ class DecayingLine:
 
     def fit(self) -> tuple[float, float]:
         """Return (a, b); (0, 0) without observations."""
-        if self._sw <= 0.0:
-            return 0.0, 0.0
+        if self._fit is None:
+            self._fit = self._solve()
+        return self._fit
+
+    def _solve(self) -> tuple[float, float]:
         mean_x, mean_y = self._sx / self._sw, self._sy / self._sw
         if mean_x <= 0.0:
             return max(0.0, mean_y), 0.0

@@ -40,11 +40,16 @@ class Monitor:
     async def _watch(self, variant: Variant, replica: Replica) -> None:
         name = f"{variant.spec.pinned}/{replica.index}"
         while True:
-            if replica.ready:
-                await self._read_metrics(replica, name)
-                await self._pause(replica, self._health.metrics_interval_s)
-            else:
-                await self._bring_up(variant, replica, name)
+            try:
+                if replica.ready:
+                    await self._read_metrics(replica, name)
+                    await self._pause(replica, self._health.metrics_interval_s)
+                else:
+                    await self._bring_up(variant, replica, name)
+            except Exception:
+                # Whatever a server answers, it stays watched: else it could never come back.
+                self._log.exception("watching failed: replica=%s url=%s", name, replica.url)
+                await asyncio.sleep(self._health.probe_interval_s)
 
     async def _pause(self, replica: Replica, seconds: float) -> None:
         replica.changed.clear()

@@ -64,8 +64,9 @@ class Replica:
         return self.estimator.speed(running, waiting)
 
     def success(self) -> None:
-        """Note an answer without error."""
-        self.breaker.success()
+        """Note an answer without error. A late one, to a request sent before the breaker opened, does not close it."""
+        if self.ready:
+            self.breaker.success()
 
     def failure(self, now: float, why: str) -> bool:
         """Note a failure; return True when it took the replica out."""
