@@ -30,6 +30,11 @@ class Risks:
 class Classifier(Protocol):
     """Anything that scores requests. Pure and thread-safe: the same request always has the same risks."""
 
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """Highest risk by precision that its training recommends; on the scale of its own risks."""
+        ...
+
     def risk(self, request: Mapping[str, object]) -> Risks:
         """Return the risks of a request: the parsed JSON body of a call to `/v1/...`. Never raises on its content."""
         ...

@@ -19,6 +19,12 @@ class Trained:
     def __init__(self, artefact: Artefact) -> None:
         self.artefact = artefact
 
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """Return the thresholds that the artefact recommends, by precision."""
+        recommended: Mapping[str, float] = self.artefact.content["thresholds"]["recommended"]
+        return recommended
+
     def features(self, request: Mapping[str, object]) -> Features:
         """Return the features of a request."""
         return extract(view(request))

@@ -47,13 +47,13 @@ class Worker:
         config = runtime.config
         self._runtime = runtime
         self._log = log
-        self.fleet = Fleet(runtime, os.environ)
+        scorer = classifier.load(config.classifier.model, config.classifier.artefact)
+        self.fleet = Fleet(runtime, os.environ, scorer.thresholds)
         self._monitor = Monitor(self.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None)
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s)
         self._telemetry = Telemetry(self._metrics, self._sink, log)
-        scorer = classifier.load(config.classifier.model, config.classifier.artefact)
         decider = Decider(scorer, config.policy, config.policy_version)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry)
         self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats)

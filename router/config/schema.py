@@ -189,9 +189,8 @@ class Config(Settings):
         default_factory=ScenariosConfig, description="Latency targets and what gives way."
     )
     thresholds: dict[Precision, float] = Field(
-        default_factory=lambda: dict(DEFAULT_THRESHOLDS),
-        description="Highest risk, in [0, 1], that a precision may take, for groups that say nothing; "
-        "precisions left out keep their defaults, full precision needs none.",
+        default_factory=dict,
+        description="Highest risk that a precision may take, for groups that say nothing; missing ones are the classifier's own recommendation.",
     )
     balancer: Literal["least_loaded", "power_of_two", "round_robin"] = Field(
         "least_loaded", description="Choice among the replicas of a variant."

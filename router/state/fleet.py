@@ -130,9 +130,9 @@ def _wait(replica: Replica, now: float) -> float:
 
 
 class Fleet:
-    """All groups; built once from the runtime file."""
+    """All groups; built once from the runtime file. `recommended` are thresholds where the configuration has none."""
 
-    def __init__(self, runtime: Runtime, env: Mapping[str, str]) -> None:
+    def __init__(self, runtime: Runtime, env: Mapping[str, str], recommended: Mapping[str, float]) -> None:
         config = runtime.config
         self.groups: dict[str, Group] = {}
         balancer = BALANCERS[config.balancer]
@@ -144,7 +144,8 @@ class Fleet:
                 headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
                 replicas = [Replica(i, url, headers, config.breaker) for i, url in enumerate(spec.urls)]
                 variants[spec.variant] = Variant(spec, replicas, balancer, config.health.stale_s)
-            thresholds: dict[str, float] = dict(config.thresholds.items())
+            thresholds: dict[str, float] = dict(recommended)
+            thresholds.update(config.thresholds.items())
             thresholds.update(settings.thresholds.items() if settings else ())
             scenario = settings.scenario if settings else "realtime"
             self.groups[name] = Group(name, variants, thresholds, scenario)
