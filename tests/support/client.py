@@ -159,6 +159,10 @@ class RawClient:
         self._open.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
+    def set_receive_buffer(self, size: int) -> None:
+        """Changes how many bytes the kernel keeps for a reader that does not read."""
+        self._open.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
     async def send(self, data: bytes) -> None:
         """Sends these bytes as they are."""
         await asyncio.get_running_loop().sock_sendall(self._open, data)
