@@ -6,6 +6,7 @@ import asyncio
 import math
 
 from backends.wire import Pool, VllmMetrics
+from router.config.problems import masked
 from router.config.schema import BreakerConfig
 from router.decision.types import Speed
 from router.state.breaker import Breaker
@@ -20,7 +21,8 @@ class Replica:
 
     def __init__(self, index: int, url: str, headers: list[tuple[bytes, bytes]], breaker: BreakerConfig) -> None:
         self.index = index
-        self.url = url
+        self.url = masked(url)
+        """For people: without a password."""
         self.headers = headers
         """Sent with every request: the server's own key, if any."""
         self.pool = Pool(url)

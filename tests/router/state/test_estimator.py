@@ -1,0 +1,112 @@
+"""Learning speed: figures converge, never turn negative or NaN, and never fall as load grows."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.state.estimator import DecayingLine, SpeedEstimator
+
+ANY = settings(max_examples=200, deadline=None)
+observations = st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 1e4)), max_size=40)
+
+
+@ANY
+@given(observations, st.floats(0, 1))
+def test_a_line_is_never_negative_and_never_nan(points: list[tuple[float, float]], share: float) -> None:
+    line = DecayingLine(slope_share=share)
+    for x, y in points:
+        line.add(x, y)
+    a, b = line.fit()
+    assert math.isfinite(a)
+    assert math.isfinite(b)
+    assert a >= 0
+    assert b >= 0
+    if points:
+        assert a + b * 1e6 <= 1e6 * (1 + max(y for _, y in points))
+
+
+def test_a_line_without_observations_is_zero() -> None:
+    assert DecayingLine(slope_share=0.3).fit() == (0.0, 0.0)
+
+
+def test_a_line_finds_base_and_slope() -> None:
+    rng, line = random.Random(1), DecayingLine(slope_share=0.3)
+    for _ in range(500):
+        x = rng.uniform(10, 4000)
+        line.add(x, 0.05 + 0.0002 * x)
+    a, b = line.fit()
+    # Its leaning towards the stated share never fades wholly.
+    assert abs(a - 0.05) < 0.05
+    assert abs(b - 0.0002) < 0.00003
+
+
+def test_a_line_forgets() -> None:
+    rng, line = random.Random(1), DecayingLine(slope_share=0.3)
+    for slope in (0.01, 0.001):
+        for _ in range(300):
+            x = rng.uniform(10, 1000)
+            line.add(x, slope * x)
+    assert abs(line.fit()[1] - 0.001) < 0.0002
+
+
+def test_while_all_x_are_alike_the_stated_share_of_the_mean_is_the_slopes() -> None:
+    line = DecayingLine(slope_share=0.3)
+    for _ in range(50):
+        line.add(100.0, 2.0)
+    a, b = line.fit()
+    assert abs(b * 100 - 0.6) < 1e-9
+    assert abs(a - 1.4) < 1e-9
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("prefill"), st.integers(0, 100_000), st.floats(0, 1000)),
+        st.tuples(st.just("decode"), st.floats(0, 5000), st.floats(0, 100)),
+        st.tuples(st.just("service"), st.just(0), st.floats(0, 10_000)),
+    ),
+    max_size=30,
+)
+
+
+@ANY
+@given(steps, st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000))
+def test_speed_is_finite_never_negative_and_never_better_under_more_load(
+    seen: list[tuple[str, float, float]], running: float, waiting: float, more: float
+) -> None:
+    estimator = SpeedEstimator()
+    for kind, x, y in seen:
+        if kind == "prefill":
+            estimator.observe_prefill(int(x), y)
+        elif kind == "decode":
+            estimator.observe_decode(x, y)
+        else:
+            estimator.observe_service(y)
+    now = estimator.speed(running, waiting)
+    assert (now is None) == (not estimator.measured)
+    if now is None:
+        return
+    assert all(math.isfinite(v) and v >= 0 for v in now)
+    busier, queued = estimator.speed(running + more, waiting), estimator.speed(running, waiting + more)
+    assert busier is not None
+    assert queued is not None
+    assert busier.itl_s >= now.itl_s
+    assert queued.queue_s >= now.queue_s
+
+
+def test_the_estimates_of_a_known_server_converge() -> None:
+    rng, estimator = random.Random(2), SpeedEstimator()
+    for _ in range(400):
+        tokens, running = rng.randrange(10, 4000), rng.randrange(1, 64)
+        estimator.observe_prefill(tokens, (0.02 + 0.0001 * tokens) * rng.uniform(0.9, 1.1))
+        estimator.observe_decode(running, (0.01 + 0.0002 * running) * rng.uniform(0.9, 1.1))
+        estimator.observe_service(2.0)
+    speed = estimator.speed(10, 30)
+    assert speed is not None
+    assert abs(speed.prefill_base_s + speed.prefill_per_token_s * 1000 - 0.12) < 0.02
+    assert abs(speed.itl_s - 0.0122) < 0.002
+    # Thirty wait, ten places, two seconds each.
+    assert abs(speed.queue_s - 6.0) < 0.01
