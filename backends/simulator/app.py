@@ -13,9 +13,9 @@ from backends.settings import Precision, SimulatorSettings
 from backends.simulator import chat, completions, embeddings, messages, responses, tokens
 from backends.simulator.core import VERSION, Core
 from backends.simulator.errors import RequestError, validation_error
+from backends.simulator.exposition import Exposition
 from backends.simulator.faults import Fault
 from backends.simulator.http import Exchange, Server
-from backends.simulator.metrics import Exposition
 from backends.simulator.prompts import render_chat
 from backends.simulator.requests import DetokenizeRequest, TokenizeRequest, load, parse
 

@@ -16,7 +16,9 @@ _ROOFLINE = Roofline.of(SimulatorSettings(), "fp16")
 
 
 def engine(**limits: int) -> Engine[int]:
-    return Engine(_ROOFLINE, **{"max_num_seqs": 4, "max_num_batched_tokens": 32, "kv_blocks": 64, "block_size": 4, **limits})
+    return Engine(
+        _ROOFLINE, **{"max_num_seqs": 4, "max_num_batched_tokens": 32, "kv_blocks": 64, "block_size": 4, **limits}
+    )
 
 
 def run(target: Engine[int], now: float = 0.0) -> tuple[list[tuple[int, int]], float]:
@@ -55,7 +57,7 @@ def test_a_long_prompt_is_computed_in_chunks_beside_running_sequences() -> None:
         step = target.schedule(0.0)
         assert step is not None
         assert step.tokens <= 8
-        chunks.append(dict((sequence.owner, tokens) for sequence, tokens in step.parts))
+        chunks.append({sequence.owner: tokens for sequence, tokens in step.parts})
         target.commit(step)
     assert [chunk[2] for chunk in chunks] == [7, 7, 6]
     assert all(chunk[1] == 1 for chunk in chunks)
@@ -148,7 +150,13 @@ _ACTIONS = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(actions=_ACTIONS, seqs=st.integers(1, 5), budget=st.integers(1, 40), blocks=st.integers(1, 30), size=st.integers(1, 8))
+@given(
+    actions=_ACTIONS,
+    seqs=st.integers(1, 5),
+    budget=st.integers(1, 40),
+    blocks=st.integers(1, 30),
+    size=st.integers(1, 8),
+)
 def test_nothing_is_lost_or_given_twice_whatever_happens(
     actions: list[tuple[str, int, int]], seqs: int, budget: int, blocks: int, size: int
 ) -> None:

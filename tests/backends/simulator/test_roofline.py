@@ -49,7 +49,9 @@ def test_the_cache_is_read_in_16_bits_at_every_precision() -> None:
 
 def test_int4_wins_alone_and_int8_in_a_large_batch() -> None:
     speed = {
-        precision: {batch: Roofline.of(SimulatorSettings(), precision).decode_tokens_per_s(batch, 512) for batch in (1, 512)}
+        precision: {
+            batch: Roofline.of(SimulatorSettings(), precision).decode_tokens_per_s(batch, 512) for batch in (1, 512)
+        }
         for precision in ("fp16", "int8", "int4")
     }
     assert speed["int4"][1] > speed["int8"][1] > speed["fp16"][1]

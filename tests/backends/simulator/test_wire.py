@@ -16,7 +16,18 @@ from backends.simulator import simulated
 
 _RECORDED = Path(__file__).with_name("recorded.txt").read_text(encoding="utf-8")
 # Fields whose value is part of the format; of the others only the kind is compared.
-_EXACT = {"object", "type", "role", "finish_reason", "stop_reason", "status", "service_tier", "truncation", "param", "code"}
+_EXACT = {
+    "object",
+    "type",
+    "role",
+    "finish_reason",
+    "stop_reason",
+    "status",
+    "service_tier",
+    "truncation",
+    "param",
+    "code",
+}
 # Maps whose keys are tokens.
 _BY_TOKEN = {"prompt_logprobs", "top_logprobs"}
 

@@ -1,0 +1,221 @@
+"""The page `/metrics`, with the names, labels and help texts of vLLM 0.32."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from backends.simulator.metrics import EngineMetrics, Histogram
+
+_REASONS = ("stop", "length", "abort", "error", "repetition")
+_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
+_PER_GPU = "(for Model Flops Utilization calculations)."
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    """One family that is no histogram."""
+
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
+    name: str
+    text: str
+    read: Callable[[EngineMetrics], float | dict[str, float]]
+    """A value, or one for each value of `label`."""
+    label: str = ""
+    engine: bool = True
+    """Whether it has vLLM's label `engine`."""
+
+
+_SCALARS = (
+    _Scalar(
+        CounterMetricFamily, "estimated_flops_per_gpu",
+        f"Estimated number of floating point operations per GPU {_PER_GPU}", lambda m: m.engine.counts.flops,
+    ),
+    _Scalar(
+        CounterMetricFamily, "estimated_read_bytes_per_gpu",
+        f"Estimated number of bytes read from memory per GPU {_PER_GPU}", lambda m: m.engine.counts.read_bytes,
+    ),
+    _Scalar(
+        CounterMetricFamily, "estimated_write_bytes_per_gpu",
+        f"Estimated number of bytes written to memory per GPU {_PER_GPU}", lambda m: m.engine.counts.write_bytes,
+    ),
+    _Scalar(
+        GaugeMetricFamily, "num_requests_running", "Number of requests in model execution batches.",
+        lambda m: len(m.engine.running),
+    ),
+    _Scalar(
+        GaugeMetricFamily, "num_requests_waiting", "Number of requests waiting to be processed.",
+        lambda m: len(m.engine.waiting),
+    ),
+    _Scalar(
+        GaugeMetricFamily, "num_requests_waiting_by_reason",
+        "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; "
+        "'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all "
+        "reasons equals vllm:num_requests_waiting.",
+        lambda m: {"capacity": len(m.engine.waiting), "deferred": 0}, "reason",
+    ),
+    _Scalar(
+        GaugeMetricFamily, "engine_sleep_state",
+        "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded "
+        "= 1 means sleep level 1; discard_all = 1 means sleep level 2.",
+        lambda m: {"awake": 1, "weights_offloaded": 0, "discard_all": 0}, "sleep_state",
+    ),
+    _Scalar(
+        GaugeMetricFamily, "kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.",
+        lambda m: m.engine.kv_usage,
+    ),
+    _Scalar(
+        CounterMetricFamily, "prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens.",
+        lambda m: m.engine.counts.prompt_tokens,
+    ),
+    _Scalar(
+        CounterMetricFamily, "prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.",
+        lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "external_prefix_cache_queries",
+        "External prefix cache queries from KV connector cross-instance cache sharing, in terms of number of queried "
+        "tokens.", lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "external_prefix_cache_hits",
+        "External prefix cache hits from KV connector cross-instance cache sharing, in terms of number of cached "
+        "tokens.", lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "mm_cache_queries",
+        "Multi-modal cache queries, in terms of number of queried items.", lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "mm_cache_hits", "Multi-modal cache hits, in terms of number of cached items.",
+        lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "num_preemptions", "Cumulative number of preemption from the engine.",
+        lambda m: m.engine.counts.preemptions,
+    ),
+    _Scalar(
+        CounterMetricFamily, "prompt_tokens", "Number of prefill tokens processed.",
+        lambda m: m.engine.counts.prompt_tokens,
+    ),
+    _Scalar(
+        CounterMetricFamily, "prompt_tokens_by_source", "Number of prompt tokens by source.",
+        lambda m: {
+            "local_compute": m.engine.counts.prompt_tokens, "local_cache_hit": 0, "external_kv_transfer": 0,
+        }, "source",
+    ),
+    _Scalar(
+        CounterMetricFamily, "prompt_tokens_cached", "Number of cached prompt tokens (local + external).",
+        lambda m: 0,
+    ),
+    _Scalar(
+        CounterMetricFamily, "prompt_tokens_cached_by_source",
+        "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), "
+        "disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; sums to "
+        "vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
+        lambda m: dict.fromkeys(_TIERS, 0), "source",
+    ),
+    _Scalar(
+        CounterMetricFamily, "generation_tokens", "Number of generation tokens processed.",
+        lambda m: m.engine.counts.generation_tokens,
+    ),
+    _Scalar(
+        CounterMetricFamily, "request_success", "Count of successfully processed requests.",
+        lambda m: {reason: m.finished[reason] for reason in _REASONS}, "finished_reason",
+    ),
+    _Scalar(
+        CounterMetricFamily, "admission_rejections",
+        "Number of admission attempts rejected by a queue limit, by reason.",
+        lambda m: {"max_num_queued_reqs": m.rejected, "max_num_queued_tokens": 0}, "reason", engine=False,
+    ),
+)  # fmt: skip
+
+
+class _Families(Collector):
+    """An engine's figures as Prometheus' families."""
+
+    def __init__(self, metrics: EngineMetrics) -> None:
+        self._metrics = metrics
+        self._created = time.time()
+        self._labels = {"engine": "0", "model_name": metrics.model}
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        for scalar in _SCALARS:
+            yield self._scalar(scalar)
+        for histogram in self._metrics.histograms:
+            yield self._histogram(histogram)
+        yield self._cache_info()
+
+    def _scalar(self, scalar: _Scalar) -> Metric:
+        labels = self._labels if scalar.engine else {"model_name": self._metrics.model}
+        family = scalar.kind(
+            f"vllm:{scalar.name}", scalar.text, labels=[*labels, scalar.label] if scalar.label else list(labels)
+        )
+        value = scalar.read(self._metrics)
+        values = {(name,): number for name, number in value.items()} if isinstance(value, dict) else {(): value}
+        for extra, number in values.items():
+            if isinstance(family, CounterMetricFamily):
+                family.add_metric([*labels.values(), *extra], number, created=self._created)
+            else:
+                family.add_metric([*labels.values(), *extra], number)
+        return family
+
+    def _histogram(self, histogram: Histogram) -> Metric:
+        cumulated = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+            cumulated += count
+            buckets.append((_number(bound), cumulated))
+        family = HistogramMetricFamily(histogram.name, histogram.text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), buckets, histogram.sum)
+        family.add_sample(f"{histogram.name}_created", self._labels, self._created)
+        return family
+
+    def _cache_info(self) -> Metric:
+        engine = self._metrics.engine
+        info = {
+            "block_size": str(engine.block_size),
+            "cache_dtype": "auto",
+            "enable_prefix_caching": "False",
+            "engine": "0",
+            "gpu_memory_utilization": "0.92",
+            "kv_cache_memory_bytes": str(self._metrics.kv_bytes),
+            "kv_cache_size_tokens": str(engine.kv_blocks * engine.block_size),
+            "num_cpu_blocks": "None",
+            "num_gpu_blocks": str(engine.kv_blocks),
+        }
+        family = GaugeMetricFamily(
+            "vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=list(info)
+        )
+        family.add_metric(list(info.values()), 1)
+        return family
+
+
+def _number(bound: float) -> str:
+    text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]
+    return text
+
+
+class Exposition:
+    """The page: the engine's figures and the process's own."""
+
+    def __init__(self, metrics: EngineMetrics) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        GCCollector(self._registry)
+        PlatformCollector(self._registry)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(_Families(metrics))
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+__all__ = ["Exposition"]
