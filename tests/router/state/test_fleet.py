@@ -89,17 +89,13 @@ async def test_a_servers_own_key_goes_into_its_headers_only() -> None:
 
 async def test_a_groups_thresholds_lie_over_the_general_ones_and_these_over_the_recommended() -> None:
     backends = [{"kind": "openai", "precision": "int8", "urls": ["http://h"]}]
-    found = fleet(
-        spec("int8"),
-        spec("int4", group="other"),
-        thresholds={"int8": 0.4},
-        groups={"g": {"thresholds": {"int4": 0.1}, "scenario": "batch", "backends": backends}},
-    )
-    group = found.groups["g"]
-    assert (group.thresholds["int8"], group.thresholds["int4"], group.scenario) == (0.4, 0.1, "batch")
-    assert found.groups["other"].thresholds["int8"] == 0.4
-    assert fleet(spec()).groups["g"].thresholds == {"int4": 0.3, "int8": 0.6}
-    assert found.groups["other"].scenario == "realtime"
+    groups = {"g": {"thresholds": {"int4": 0.1}, "scenario": "batch", "backends": backends}}
+    config = Config.model_validate({"groups": groups}).model_copy(update={"thresholds": {"int8": 0.4}})
+    variants = (spec("int8"), spec("int4", group="other"))
+    found = Fleet(Runtime.model_construct(config=config, variants=variants), {}, {"fp8": 0.7, "int8": 0.6, "int4": 0.3})
+    assert found.groups["g"].thresholds == {"fp8": 0.7, "int8": 0.4, "int4": 0.1}
+    assert found.groups["other"].thresholds == {"fp8": 0.7, "int8": 0.4, "int4": 0.3}
+    assert (found.groups["g"].scenario, found.groups["other"].scenario) == ("batch", "realtime")
 
 
 async def test_scenarios_are_in_seconds() -> None:
