@@ -36,8 +36,8 @@ lint: $(STAMPS)/dev ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
 
-bench: $(STAMPS)/dev ## Benchmarks (benchmarks/README.md)
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(STAMPS)/dev ## What the proxy costs (more in benchmarks/README.md)
+	$(BIN)/python benchmarks/proxy.py $(if $(ARGS),$(ARGS),--quick)
 
 config: $(STAMPS)/light ## Write config/default.yaml anew from the schema
 	env -i $(BIN)/bitgear config show --commented > config/default.yaml.new

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from backends.settings import BackendSettings, Precision, Settings
 
 ScenarioName = Literal["realtime", "batch", "edge"]
-DEFAULT_THRESHOLDS: dict[Precision, float] = {"fp8": 0.5, "int8": 0.5, "nvfp4": 0.2, "mxfp4": 0.2, "int4": 0.2}
 
 
 class ServerConfig(Settings):
@@ -190,7 +189,8 @@ class Config(Settings):
     )
     thresholds: dict[Precision, float] = Field(
         default_factory=dict,
-        description="Highest risk that a precision may take, for groups that say nothing; missing ones are the classifier's own recommendation.",
+        description="Highest risk, in [0, 1], that a precision may take, for groups that say nothing; "
+        "those left out are the classifier's own recommendation.",
     )
     balancer: Literal["least_loaded", "power_of_two", "round_robin"] = Field(
         "least_loaded", description="Choice among the replicas of a variant."
@@ -200,14 +200,11 @@ class Config(Settings):
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )
-    policy: str = Field("adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives.")
+    policy: str = Field(
+        "adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives."
+    )
     policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
     groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
-
-    @field_validator("thresholds", mode="before")
-    @classmethod
-    def _keep_defaults(cls, given: Any) -> Any:
-        return {**DEFAULT_THRESHOLDS, **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> Config:

@@ -93,15 +93,6 @@ def test_defaults_named_in_comments_are_the_schemas(path: Path) -> None:
         assert float(named[1]) == value, line
 
 
-def test_thresholds_named_in_comments_are_the_schemas() -> None:
-    text = (CONFIG / "examples" / "one-gpu-three-variants.yaml").read_text()
-    named = re.search(r"defaults \((.*?)\)", text)
-    assert named
-    for pair in named[1].split(", "):
-        precision, value = pair.split(": ")
-        assert dict(Config().thresholds)[precision] == float(value)  # type: ignore[index]
-
-
 def test_at_knows_every_path_of_the_default_file() -> None:
     for path in parse((CONFIG / "default.yaml").read_text(), "default.yaml").lines:
         assert at(path) is not None

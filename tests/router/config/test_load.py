@@ -212,11 +212,10 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_scenario_and_thresholds_keep_their_other_defaults(tmp_path: Path) -> None:
-    config = loaded(tmp_path, "scenarios: {realtime: {ttft_ms: 500}}\nthresholds: {int4: 0.3}\n")
+def test_a_scenario_keeps_its_other_defaults(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "scenarios: {realtime: {ttft_ms: 500}}\n")
     default = Config()
     assert config.scenarios.realtime == default.scenarios.realtime.model_copy(update={"ttft_ms": 500})
-    assert config.thresholds == {**default.thresholds, "int4": 0.3}
 
 
 ENV = [
