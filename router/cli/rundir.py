@@ -9,17 +9,22 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from backends.processes import PlanError
+
 _PREFIX = "run-"
 
 
 @contextlib.contextmanager
 def run_folder(home: Path) -> Iterator[Path]:
-    """A folder (mode 0700) under `home`/run; what killed runs left there is removed first."""
+    """A folder (mode 0700) under `home`/run; what killed runs left there is removed first. Raises PlanError."""
     parent = home / "run"
-    parent.mkdir(parents=True, exist_ok=True)
-    parent.chmod(0o700)
-    _sweep(parent)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        parent.chmod(0o700)
+        _sweep(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise PlanError(f"local.home: cannot write in {home}: {error.strerror or error}") from None
     try:
         yield folder
     finally:

@@ -6,6 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
+from backends.processes import PlanError
 from router.cli.rundir import run_folder
 
 
@@ -29,3 +32,9 @@ def test_sweeps_what_dead_runs_left_and_only_that(tmp_path: Path) -> None:
     assert not dead.exists()
     assert living.exists()
     assert other.exists()
+
+
+def test_a_home_that_is_none_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match=r"local\.home"), run_folder(tmp_path / "file"):
+        pass

@@ -120,6 +120,13 @@ def test_the_printed_curl_works_and_ctrl_c_ends_all(bitgear: Start) -> None:
     assert "Traceback" not in one.text()
 
 
+def test_a_worker_that_cannot_start_ends_all_with_its_reason(bitgear: Start) -> None:
+    one = bitgear(*SIMULATE, env={"BITGEAR_CLASSIFIER__MODEL": "nonsense"})
+    assert one.ended(None) == 1
+    assert "nonsense" in one.text()
+    assert "Traceback" not in one.text()
+
+
 def test_sigterm_lets_running_requests_finish(bitgear: Start, tmp_path: Path) -> None:
     path = tmp_path / "slow.yaml"
     path.write_text(
