@@ -14,6 +14,10 @@ Body = dict[str, Any]
 
 _SPACED_KEY = re.compile(rb'"[ \t\r\n]+:')
 _OPENING = re.compile(rb"^[ \t\r\n]*\{")
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
+_SCALAR = re.compile(rb'[^"{\[][^,}\] \t\r\n]*')
+_QUOTE = 0x22
 
 
 def parse_body(raw: bytes) -> Body:
@@ -97,18 +101,46 @@ def _refuse_duplicates(raw: bytes) -> None:
 
 
 def with_model(raw: bytes, body: Body, served: str) -> bytes:
-    """Return the bytes with `model` replaced; all others stay as they are where the place is certain."""
-    pattern = rb'("model"\s*:\s*)' + re.escape(orjson.dumps(body["model"]))
-    found = list(re.finditer(pattern, raw))
-    if len(found) == 1:
-        match = found[0]
-        return raw[: match.end(1)] + orjson.dumps(served) + raw[match.end() :]
-    return orjson.dumps({**body, "model": served})
+    """Return the bytes with `model` replaced; all others stay as they are."""
+    begin, end = _model_span(raw, body["model"])
+    return raw[:begin] + orjson.dumps(served) + raw[end:]
 
 
 def with_usage(raw: bytes, body: Body) -> bytes:
-    """Return the bytes of a streamed request with `stream_options.include_usage` set."""
-    options = body.get("stream_options")
-    if options is None and "stream_options" not in body:
+    """Return the bytes of a streamed request with `stream_options.include_usage` set; all others stay as they are."""
+    if "stream_options" not in body:
         return _OPENING.sub(b'{"stream_options":{"include_usage":true},', raw, count=1)
-    return orjson.dumps({**body, "stream_options": {**(options or {}), "include_usage": True}})
+    begin, end = _value_span(raw, "stream_options")
+    return raw[:begin] + orjson.dumps({**(body["stream_options"] or {}), "include_usage": True}) + raw[end:]
+
+
+def _model_span(raw: bytes, model: str) -> tuple[int, int]:
+    # Written once, and no letter of a key escaped: then this is the one, and a search is all it takes.
+    if raw.count(b'"model"') == 1 and b"\\u00" not in raw:
+        value = orjson.dumps(model)
+        colon = _COLON.match(raw, raw.index(b'"model"') + 7)
+        if colon is not None and raw.startswith(value, colon.end()):
+            return colon.end(), colon.end() + len(value)
+    return _value_span(raw, "model")
+
+
+def _value_span(raw: bytes, name: str) -> tuple[int, int]:
+    """Return where the value of one of the body's own keys begins and ends; the body is valid and has the key once."""
+    depth, begin = 0, -1
+    for token in _TOKEN.finditer(raw):
+        first = raw[token.start()]
+        if first in b"{[":
+            depth += 1
+        elif first in b"}]":
+            depth -= 1
+        if depth != 1:
+            continue
+        if begin >= 0:
+            return begin, token.end()
+        colon = _COLON.match(raw, token.end()) if first == _QUOTE else None
+        if colon is not None and orjson.loads(token[0]) == name:
+            begin = colon.end()
+            scalar = _SCALAR.match(raw, begin)
+            if scalar is not None:
+                return scalar.span()
+    raise KeyError(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import orjson
 
@@ -13,6 +14,7 @@ from router.proxy.failures import is_client_error
 from router.proxy.outcome import Outcome
 from router.proxy.sse import StreamRelay, rename_model
 from router.proxy.usage import usage_of_answer
+from router.state import Replica
 
 _WHOLE_BUFFER = 4 * 1024 * 1024
 """A whole answer up to this is buffered, so that a replica that dies in it can be replaced."""
@@ -101,11 +103,17 @@ async def relay_stream(
 async def _broken(client: Client, outcome: Outcome, relay: StreamRelay, error: UpstreamError) -> None:
     assert outcome.replica is not None
     outcome.error = error.failure
-    outcome.replica.failure(asyncio.get_running_loop().time(), str(error))
+    _blame(outcome.replica, error)
     told = ApiError(502, f"The variant broke off in the middle of its answer ({error.failure}).", None, "stream_broken")
     # Of an unfinished event nothing was sent, unless it was oversized: then it has to be ended first.
     event = told.event(outcome.endpoint.dialect)
     await client.finish(b"\n\n" + event if relay.inside_event else event)
+
+
+def _blame(replica: Replica, error: UpstreamError) -> None:
+    # An answer that only took longer than the client's request may take (a slow reader is enough) is no fault of it.
+    if error.failure != "total_timeout":
+        replica.failure(asyncio.get_running_loop().time(), str(error))
 
 
 async def relay_whole(
@@ -152,15 +160,19 @@ async def _relay_large(
         if piece is not None:
             await client.write(piece)
             tail = (tail + piece)[-65536:]
+        elif client.left:
+            raise ClientLeft
         elif connection.error is not None:
             # Half an answer cannot be taken back; without its end no client takes it for whole.
             outcome.error = connection.error.failure
-            outcome.replica.failure(asyncio.get_running_loop().time(), str(connection.error))
+            _blame(outcome.replica, connection.error)
             return
         elif connection.done:
             break
         else:
-            await connection.wait()
+            # Raised from here, an error would be taken for one that another replica may still mend.
+            with contextlib.suppress(UpstreamError):
+                await connection.wait()
     outcome.usage = usage_of_answer(tail) or outcome.usage
     outcome.replica.success()
     await client.finish()

@@ -41,6 +41,7 @@ class StreamRelay:
         self._rename = rename
         self._tail = bytearray()
         self._oversize = False
+        self._passed = b""
         self._held = bytearray()
         self.usage: Usage | None = None
         self.first_token = False
@@ -90,6 +91,7 @@ class StreamRelay:
         if len(self._tail) <= MAX_EVENT:
             return b""
         self._oversize = True
+        self._passed = bytes(self._tail[-3:])
         self.first_token = True
         out = bytes(self._held) + self._renamed(bytes(self._tail))
         self._held.clear()
@@ -97,12 +99,15 @@ class StreamRelay:
         return out
 
     def _pass_oversize(self, data: bytes) -> bytes:
-        # Only a terminator that lies within one piece is seen; a missed one costs nothing but a later return to events.
-        match = _END.search(data)
+        # The terminator may be cut: the last bytes that passed are looked at together with the next ones.
+        joined = self._passed + data
+        match = _END.search(joined)
         if match is None:
+            self._passed = joined[-3:]
             return data
         self._oversize = False
-        return data[: match.end()] + self.feed(data[match.end() :])
+        end = match.end() - len(self._passed)
+        return data[:end] + self.feed(data[end:])
 
     def _events(self, whole: bytes) -> bytes:
         if self.first_token and b'"usage"' not in whole and b'"error"' not in whole and not self._may_end(whole):

@@ -17,6 +17,8 @@ class Endpoint:
     dialect: Dialect = "openai"
     required: str | None = None
     """Field without which the request means nothing."""
+    instead: str | None = None
+    """Field that may stand in its place."""
     generates: bool = True
     """Whether answers are generated token by token: risk is estimated, usage and speed are accounted."""
     injects_usage: bool = False
@@ -27,10 +29,10 @@ CHAT = Endpoint("chat.completions", "openai", "messages", injects_usage=True)
 
 ENDPOINTS: dict[bytes, Endpoint] = {
     b"/v1/chat/completions": CHAT,
-    b"/v1/completions": Endpoint("completions", "openai", "prompt", injects_usage=True),
+    b"/v1/completions": Endpoint("completions", "openai", "prompt", "prompt_embeds", injects_usage=True),
     b"/v1/responses": Endpoint("responses", "responses", "input"),
     b"/v1/messages": Endpoint("messages", "anthropic", "messages"),
-    b"/v1/embeddings": Endpoint("embeddings", "openai", "input", generates=False),
+    b"/v1/embeddings": Endpoint("embeddings", "openai", "input", "messages", generates=False),
     b"/tokenize": Endpoint("tokenize", generates=False),
     b"/detokenize": Endpoint("detokenize", "openai", "tokens", generates=False),
 }

@@ -41,12 +41,17 @@ def validate(body: Body, endpoint: Endpoint) -> None:
             raise bad_field(name, f"expected {words}, found {json_type(value)}", "invalid_type")
     if body.get("stream_options") is not None and not body.get("stream"):
         raise bad_field("stream_options", "only allowed when stream is true", "invalid_value")
-    if endpoint.required is not None and body.get(endpoint.required) is None:
-        raise bad_field(endpoint.required, "field required", "missing_required_parameter")
-    if endpoint.required == "messages":
+    field = endpoint.required
+    if field is None:
+        return
+    if body.get(field) is None and endpoint.instead is not None and body.get(endpoint.instead) is not None:
+        field = endpoint.instead
+    if body.get(field) is None:
+        raise bad_field(field, "field required", "missing_required_parameter")
+    if field == "messages":
         _messages(body["messages"])
-    elif endpoint.required in ("prompt", "input"):
-        _prompt(endpoint.required, body[endpoint.required])
+    elif field in ("prompt", "input"):
+        _prompt(field, body[field])
 
 
 def _messages(messages: object) -> None:

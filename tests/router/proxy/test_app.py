@@ -20,7 +20,8 @@ FAST = SimulatorSettings(time_scale=0)
 async def proxy(bitgear: Callable[..., Awaitable[Bitgear]]) -> AsyncIterator[Bitgear]:
     async with AsyncExitStack() as stack:
         urls = {
-            p: await stack.enter_async_context(simulated(FAST, model="g", precision=p)) for p in ("fp16", "int8", "int4")
+            p: await stack.enter_async_context(simulated(FAST, model="g", precision=p))
+            for p in ("fp16", "int8", "int4")
         }
         yield await bitgear(urls)
 
