@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -155,6 +156,25 @@ def parallel_starts(machine: Machine, plans: Sequence[VariantPlan]) -> int:
     return max(1, len(machine.cores) * 4)
 
 
+def remaining(machine: Machine, plans: Sequence[VariantPlan]) -> Machine:
+    """What `plans` leave of a machine, for planning the next group."""
+    gpus = list(machine.gpus)
+    memory = machine.memory_gib
+    for plan in plans:
+        for spec in plan.processes:
+            visible = spec.env.get("CUDA_VISIBLE_DEVICES", "")
+            if plan.kind == "vllm" and visible:
+                share = float(spec.argv[spec.argv.index("--gpu-memory-utilization") + 1])
+                taken = {int(index) for index in visible.split(",")}
+                gpus = [
+                    replace(g, free_gib=max(0.0, g.free_gib - share * g.memory_gib)) if g.index in taken else g
+                    for g in gpus
+                ]
+            else:
+                memory -= plan.memory_gib / len(plan.processes)
+    return replace(machine, memory_gib=max(0.0, memory), gpus=tuple(gpus))
+
+
 def _servers(
     group: str,
     backend: BackendSettings,
@@ -202,4 +222,5 @@ __all__ = [
     "parallel_starts",
     "plan_group",
     "prepare",
+    "remaining",
 ]

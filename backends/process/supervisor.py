@@ -212,10 +212,7 @@ class Supervisor:
                 child.process.kill()
         code = await ended
         child.close()
-        # Whatever a killed guard left in its session.
-        guard.send(
-            [pid for pid, state, _, session in guard.process_table() if session == child.process.pid], signal.SIGKILL
-        )
+        await _end_session(child.process.pid)
         words = phase if phase.startswith("not ready") else _words(code)
         await self._change(
             spec, pid=None, running=False, ready=False, last_exit=code if code >= 0 else 128 - code, phase=words
@@ -270,6 +267,13 @@ async def _spawn(spec: ProcessSpec, log: Path, grace_s: float, log_bytes: int, l
     finally:
         os.close(read)
     return _Child(process, write)
+
+
+async def _end_session(session: int) -> None:
+    """Kill what a killed guard has left in its session, and wait until it is gone (a guard that ended leaves nothing)."""
+    while left := [pid for pid, state, _, of in guard.process_table() if of == session and state != "Z"]:
+        guard.send(left, signal.SIGKILL)
+        await asyncio.sleep(0.02)
 
 
 async def _probe(probe: Probe, spec: ProcessSpec) -> bool:

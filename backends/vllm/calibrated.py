@@ -13,7 +13,7 @@ from typing import Any
 from backends.vllm import rtn
 from backends.vllm.facts import is_quantized_weight
 from backends.vllm.headers import all_entries
-from backends.vllm.quantize import QuantizeError
+from backends.vllm.quantize import QuantizeError, scheme
 
 SAMPLES = 128
 SAMPLE_TOKENS = 512
@@ -56,7 +56,9 @@ def quantize_calibrated(
     model = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
     dataset = _dataset(texts(calibration), tokenizer)
     progress(f"calibrating {precision} on {len(dataset)} pieces of text (GPTQ)", None)
-    recipe = GPTQModifier(ignore=["lm_head", "re:.*mlp.gate$"], config_groups={"group_0": _scheme(precision, group)})
+    # Without activation order: its index has no kernel on CPUs.
+    groups = scheme(precision, group, [])["config_groups"]
+    recipe = GPTQModifier(ignore=["lm_head", "re:.*mlp.gate$"], config_groups=groups)
     oneshot(
         model=model, dataset=dataset, recipe=recipe, max_seq_length=SAMPLE_TOKENS, num_calibration_samples=len(dataset)
     )
@@ -115,22 +117,6 @@ def _dataset(pieces: list[str], tokenizer: Any) -> Any:
     starts = [i * SAMPLE_TOKENS for i in range(0, count, step)][:SAMPLES]
     samples = [tokens[s : s + SAMPLE_TOKENS] for s in starts]
     return Dataset.from_dict({"input_ids": samples, "attention_mask": [[1] * SAMPLE_TOKENS for _ in samples]})
-
-
-def _scheme(precision: str, group: int | None) -> Any:
-    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-
-    if precision == "int8":
-        weights = QuantizationArgs(num_bits=8, type="int", symmetric=True, strategy="channel")
-        activations = QuantizationArgs(
-            num_bits=8, type="int", symmetric=True, strategy="token", dynamic=True, observer=None
-        )
-        return QuantizationScheme(targets=["Linear"], weights=weights, input_activations=activations)
-    # No activation order: its index has no kernel on CPUs.
-    weights = QuantizationArgs(
-        num_bits=4, type="int", symmetric=True, strategy="group", group_size=group, actorder=None
-    )
-    return QuantizationScheme(targets=["Linear"], weights=weights)
 
 
 def quiet() -> None:

@@ -75,22 +75,7 @@ async def make(recipes: Sequence[Recipe], *, home: Path, python: str = sys.execu
     if not recipes:
         return
     job = json.dumps({"home": str(home.expanduser()), "recipes": [r.as_json() for r in recipes]})
-    process = await asyncio.create_subprocess_exec(
-        python,
-        "-m",
-        "backends.vllm.make",
-        "--parent",
-        str(os.getpid()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "TRANSFORMERS_VERBOSITY": "error",
-        },
-    )
+    process = await _start(python)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -110,6 +95,18 @@ async def make(recipes: Sequence[Recipe], *, home: Path, python: str = sys.execu
         complaints.cancel()
     if code != 0:
         raise PlanError(failure or f"making checkpoints ended with exit code {code}:\n" + "\n".join(last))
+
+
+async def _start(python: str) -> asyncio.subprocess.Process:
+    quiet = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    command = [python, "-m", "backends.vllm.make", "--parent", str(os.getpid())]
+    pipe = asyncio.subprocess.PIPE
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **quiet}
+        )
+    except OSError as error:
+        raise PlanError(f"cannot run the engine's Python {python}: {error}") from error
 
 
 def _report(line: bytes, progress: Progress) -> str:

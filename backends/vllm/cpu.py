@@ -16,7 +16,9 @@ RESERVE_GIB = 1.0
 def place(group: str, variants: Sequence[Variant], machine: Machine) -> list[list[Placement]]:
     """One placement per replica of each variant. Raises PlanError with the sum when memory doesn't hold them."""
     servers = sum(v.settings.replicas for v in variants)
-    needs = [cpu_need(v.facts, v.precision, v.settings.kv_cache_gib) for v in variants]
+    needs = [
+        cpu_need(v.facts, v.precision, v.settings.kv_cache_gib, binds_cores=bool(v.settings.cores)) for v in variants
+    ]
     _check_memory(group, variants, needs, machine)
     share = max(1, len(machine.cores) // max(1, servers))
     placed = []

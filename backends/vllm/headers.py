@@ -56,7 +56,7 @@ def files(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TensorFileError(f"{index}: not the index of a sharded checkpoint ({error!r})") from error
         found = [folder / n for n in names]
     else:

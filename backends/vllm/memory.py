@@ -8,7 +8,11 @@ from backends.vllm.facts import ModelFacts
 
 GIB = 1024**3
 CPU_OVERHEAD_GIB = 1.3
-"""Memory of one CPU server besides weights and KV cache. Measured with vLLM 0.32: PSS of API server and engine core."""
+"""Memory of one CPU server besides weights and KV cache: API server 0.6, engine core 0.6 and what a load takes for a moment.
+
+Measured with vLLM 0.32 and SmolLM2-135M at 1 GiB of KV cache: 2.2 to 2.5 GiB each (PSS), 7.0 GiB for three."""
+CPU_WORKER_GIB = 0.6
+"""More when the server binds cores: its worker is then a process of its own (measured as above: 3.0 GiB in all)."""
 CPU_WEIGHT_FACTOR = 1.1
 """Weights in memory over weights by count (packing for the kernels)."""
 GPU_OVERHEAD_GIB = 2.5
@@ -36,10 +40,10 @@ class Need:
         return one if servers == 1 else f"{servers} x ({one}) = {servers * self.total_gib:.2f} GiB"
 
 
-def cpu_need(facts: ModelFacts | None, precision: str, kv_gib: int) -> Need:
+def cpu_need(facts: ModelFacts | None, precision: str, kv_gib: int, *, binds_cores: bool = False) -> Need:
     """Memory of one CPU server; weights count as 0 where the model isn't known yet."""
     weights = facts.weight_bytes(precision) / GIB * CPU_WEIGHT_FACTOR if facts else 0.0
-    return Need(weights, float(kv_gib), CPU_OVERHEAD_GIB)
+    return Need(weights, float(kv_gib), CPU_OVERHEAD_GIB + (CPU_WORKER_GIB if binds_cores else 0.0))
 
 
 def tokens_in(kv_gib: float, facts: ModelFacts) -> int:
