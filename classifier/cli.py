@@ -83,4 +83,7 @@ def explain(
     except (OSError, ValueError, ArtefactError) as error:
         typer.secho(str(error), err=True, fg="red")
         raise typer.Exit(1) from None
+    if not isinstance(body, dict):
+        typer.secho(f"{request}: expected an object, found {type(body).__name__}", err=True, fg="red")
+        raise typer.Exit(1)
     typer.echo(explain_request(classifier, body))

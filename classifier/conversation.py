@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MAX_CHARS = 12_000
+MAX_CHARS = 6_000
 """Most characters of text that features are computed from."""
 
-_LAST_CHARS = 4_000
-_SYSTEM_CHARS = 2_000
-_OTHER_CHARS = 2_500
+_LAST_CHARS = 2_400
+_SYSTEM_CHARS = 1_000
+_OTHER_CHARS = 1_200
 _OWN_CHARS = 200
-_MAX_MESSAGES = 200
+_MAX_MESSAGES = 48
 _MAX_PARTS = 32
 _MAX_NODES = 400
 _CHARS_PER_TOKEN = 4
@@ -94,6 +94,21 @@ def view(request: Mapping[str, object]) -> Conversation:
     longest = 0
     last_index = -1
     for message in kept:
+        if type(message) is dict and type(text := message.get("content")) is str and "tool_calls" not in message:
+            # Nearly every message is this plain; the general way below reads it the same.
+            role = message.get("role")
+            size = len(text)
+            total += size
+            if role == "system" or role == "developer":
+                system_texts.append(text)
+                continue
+            own = role == "assistant" or role == "model"
+            if not own and size:
+                last_index = len(turns)
+                if size > longest:
+                    longest = size
+            turns.append((own, text, size))
+            continue
         part = _Collector()
         role = _read_message(message, part)
         total += part.chars

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from classifier.evaluate import Array
-from classifier.features import Features
+from classifier.features import NAMES, Features
+from classifier.models import build
 
 _RIDGE = 30.0
+_WORD_RIDGE = 10.0
+_WORD_SMOOTHING = 4.0
+_LEAST_PROMPTS = 4
+_TREES = 80
 _TAIL = 0.005
 
 
@@ -60,8 +69,103 @@ def fit_nothing(examples: Examples, seed: int = 0) -> dict[str, object]:
     return {}
 
 
+def fit_trees(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """Gradient-boosted trees of eight leaves on the features; more length never means an easier prompt."""
+    rows = np.round(examples.matrix(), 6)
+    monotone = [int(name == "log_tokens") for name in NAMES]
+    model = HistGradientBoostingRegressor(
+        max_iter=_TREES,
+        learning_rate=0.06,
+        max_leaf_nodes=8,
+        min_samples_leaf=40,
+        l2_regularization=5.0,
+        monotonic_cst=monotone,
+        early_stopping=False,
+        random_state=seed,
+    )
+    # On so few rows, threads cost more than they give.
+    with threadpool_limits(limits=1):
+        model.fit(rows, examples.target)
+    return export_trees(model)
+
+
+def export_trees(model: HistGradientBoostingRegressor) -> dict[str, object]:
+    """Return a fitted ensemble as the flat lists that `models.trees` reads."""
+    feature: list[int] = []
+    value: list[float] = []
+    right: list[int] = []
+    roots: list[int] = []
+
+    def put(nodes: Any, index: int) -> None:
+        node = nodes[index]
+        at = len(value)
+        if node["is_leaf"]:
+            feature.append(-1)
+            value.append(float(f"{node['value']:.6g}"))
+            right.append(0)
+            return
+        feature.append(int(node["feature_idx"]))
+        value.append(float(f"{node['num_threshold']:.9g}"))
+        right.append(0)
+        put(nodes, int(node["left"]))
+        right[at] = len(value)
+        put(nodes, int(node["right"]))
+
+    for (tree,) in model._predictors:
+        roots.append(len(value))
+        put(tree.nodes, 0)
+    start = float(np.ravel(model._baseline_prediction)[0])
+    return {"start": start, "roots": roots, "feature": feature, "value": value, "right": right}
+
+
+def fit_words(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """Ridge regression on the distinct words that stand in at least four prompts, each row divided by its norm."""
+    counter = CountVectorizer(binary=True, analyzer=_words, min_df=_LEAST_PROMPTS, dtype=np.float64)
+    rows = counter.fit_transform([item.words for item in examples.features])
+    norms = 1 / np.sqrt(np.asarray(rows.sum(axis=1)).ravel() + _WORD_SMOOTHING)
+    # Rare words weigh more, as in TF-IDF.
+    idf = np.log((1 + rows.shape[0]) / (1 + np.asarray(rows.sum(axis=0)).ravel())) / 3
+    model = Ridge(alpha=_WORD_RIDGE).fit(rows.multiply(norms[:, None]).multiply(idf[None, :]).tocsr(), examples.target)
+    weights = model.coef_ * idf
+    names = counter.get_feature_names_out()
+    kept = {
+        str(name): float(f"{weight:.4g}") for name, weight in zip(names, weights, strict=True) if abs(weight) > 1e-4
+    }
+    return {"intercept": float(model.intercept_), "smoothing": _WORD_SMOOTHING, "weights": kept}
+
+
+def _words(words: frozenset[bytes]) -> list[str]:
+    """Words without digits or odd bytes, none long: single words say nothing of who wrote a prompt."""
+    return [word.decode("ascii") for word in words if word.isascii() and word.isalpha() and len(word) <= 20]
+
+
+def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """The mean of the members, standardised on the training prompts."""
+    members = []
+    for kind, weight in BLEND.items():
+        parameters = FITTERS[kind](examples, seed)
+        model = build(kind, parameters)
+        scores = np.array([model.score(item) for item in examples.features])
+        members.append(
+            {
+                "kind": kind,
+                "parameters": parameters,
+                "mean": float(scores.mean()),
+                "scale": float(scores.std()) or 1.0,
+                "weight": weight / sum(BLEND.values()),
+            }
+        )
+    return {"members": members}
+
+
+BLEND: Mapping[str, float] = {"linear": 1.0, "trees": 1.0, "words": 1.0}
+"""Members of a blend and their weights."""
+
 FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {
     "linear": fit_linear,
+    "trees": fit_trees,
+    "words": fit_words,
+    "blend": fit_blend,
     "length": fit_nothing,
     "constant": fit_nothing,
     "random": fit_nothing,

@@ -23,6 +23,8 @@ INT8_SHARE = 0.93
 """Share that the recommended threshold lets go to INT8 or lower."""
 _ENGLISH = ("mt_bench", "koala_vicuna")
 _CHINESE = ("belle_zh",)
+GENERAL = _ENGLISH + _CHINESE
+"""Sources of general traffic."""
 
 
 def distributions(folder: Path, content: Mapping[str, Any]) -> dict[str, dict[str, Array]]:

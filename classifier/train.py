@@ -20,11 +20,12 @@ from classifier import data
 from classifier.artefact import Artefact, save
 from classifier.card import card
 from classifier.conversation import view
+from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
 from classifier.features import NAMES, Features, extract
 from classifier.fit import FITTERS, Examples, Platt, fit_platt, intercept_for, ranges
 from classifier.models import Model, build
-from classifier.report import distributions, recommended, summary
+from classifier.report import GENERAL, distributions, recommended, summary
 from classifier.risks import PRECISIONS
 
 _CLIP = 2.5
@@ -125,7 +126,10 @@ def write(folder: Path, kind: str, path: Path, *, name: str, date: str, seed: in
         "figures": made.figures,
         "seed": seed,
     }
+    general = [request for source in GENERAL for request in data.general_prompts(folder)[source]]
+    vectors = [item.vector for item in features_of(general)]
     risks = distributions(folder, content)
+    content["reference"] = reference(vectors, np.concatenate([risks[source]["int4"] for source in GENERAL]).tolist())
     limits = recommended(risks)
     content["thresholds"] = {"recommended": limits, "by_source": summary(risks, limits)}
     artefact = save(path, content)

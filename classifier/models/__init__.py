@@ -1,6 +1,6 @@
 """Models: features to one number, the higher the harder. One file each, one line each in `REGISTRY`.
 
-A new model is a class with `from_parameters` and `score`, and a line here; see `docs` of `Model` for what it must keep.
+A new model is a class with `from_parameters` and `score`, and a line here.
 """
 
 from __future__ import annotations
@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from classifier.models.base import Model, ModelError
+from classifier.models.blend import Blend
 from classifier.models.constant import Constant
 from classifier.models.length import Length
 from classifier.models.linear import Linear
 from classifier.models.random import Random
-
-REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
-    "linear": Linear.from_parameters,
-    "length": Length.from_parameters,
-    "constant": Constant.from_parameters,
-    "random": Random.from_parameters,
-}
-"""Kind to the function that rebuilds a model from an artefact's parameters."""
+from classifier.models.trees import Trees
+from classifier.models.words import Words
 
 
 def build(kind: str, parameters: Mapping[str, object]) -> Model:
@@ -29,5 +24,16 @@ def build(kind: str, parameters: Mapping[str, object]) -> Model:
         raise ModelError(f"unknown model {kind!r}; known: {', '.join(sorted(REGISTRY))}")
     return maker(parameters)
 
+
+REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
+    "linear": Linear.from_parameters,
+    "trees": Trees.from_parameters,
+    "words": Words.from_parameters,
+    "blend": Blend.maker(build),
+    "length": Length.from_parameters,
+    "constant": Constant.from_parameters,
+    "random": Random.from_parameters,
+}
+"""Kind to the function that rebuilds a model from an artefact's parameters."""
 
 __all__ = ["REGISTRY", "Model", "ModelError", "build"]

@@ -1,0 +1,110 @@
+"""What `risk()` costs: p50 and p99 at 50, 1,000 and 20,000 tokens, load time, memory; one thread.
+
+    python benchmarks/classifier/cost.py --data shared/data [--artefacts FILE ...]
+
+Conversations are made of real prompts (GSM8K and Chinese BELLE), as a system prompt and alternating turns. Prints a table and
+writes `benchmarks/out/classifier_cost.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from classifier import load
+from classifier.data import general_prompts
+from classifier.scoring import Trained, shipped
+
+SIZES = {50: 2000, 1000: 2000, 20_000: 500}
+"""Tokens to calls timed."""
+_CHARS_PER_TOKEN = {"en": 4.2, "zh": 1.4}
+
+_MEMORY = """
+import sys, time
+def resident():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+before = resident()
+from classifier import load
+at = time.perf_counter()
+kept = load(artefact=sys.argv[1])
+kept.risk({"prompt": "hi"})
+seconds = time.perf_counter() - at
+print(resident() - before, seconds)
+"""
+
+
+def conversations(texts: list[str], language: str, tokens: int, count: int) -> list[dict[str, object]]:
+    """Return different conversations of about this many tokens each."""
+    generator = random.Random(tokens)
+    wanted = int(tokens * _CHARS_PER_TOKEN[language])
+    found: list[dict[str, object]] = []
+    for _ in range(count):
+        messages = [{"role": "system", "content": "You are a helpful assistant."}]
+        left = wanted
+        while left > 0:
+            text = " ".join(generator.choices(texts, k=2))[: max(left, 1)]
+            left -= len(text)
+            messages.append({"role": ("user", "assistant")[len(messages) % 2 == 0], "content": text})
+        found.append({"messages": messages})
+    return found
+
+
+def timed(classifier: Trained, requests: list[dict[str, object]], calls: int) -> tuple[float, float, float]:
+    """Return p50 and p99 of `risk()`, and the p50 of its CPU time (no waiting for a core), microseconds."""
+    for request in requests[:20]:
+        classifier.risk(request)
+    times, cpu = [], []
+    for number in range(calls):
+        request = requests[number % len(requests)]
+        started, on_core = time.perf_counter_ns(), time.thread_time_ns()
+        classifier.risk(request)
+        cpu.append(time.thread_time_ns() - on_core)
+        times.append(time.perf_counter_ns() - started)
+    times.sort()
+    cpu.sort()
+    return times[calls // 2] / 1000, times[int(calls * 0.99)] / 1000, cpu[calls // 2] / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with prompts/")
+    parser.add_argument("--artefacts", type=Path, nargs="*", default=[], help="files to time beside the shipped ones")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/classifier_cost.json"))
+    options = parser.parse_args()
+    prompts = general_prompts(options.data)
+    texts = {
+        language: [str(request["messages"][0]["content"]) for request in prompts[source]]  # type: ignore[index]
+        for language, source in (("en", "gsm8k_train"), ("zh", "belle_zh"))
+    }
+    files = [Path(sys.modules["classifier"].__file__ or "").parent / "artefacts" / f"{name}.json" for name in shipped()]
+    rows = []
+    print(f"{'artefact':12s} {'kind':9s} {'lang':4s} {'tokens':>6s} {'p50 us':>8s} {'p99 us':>8s} {'cpu p50':>8s}")
+    for file in [*files, *options.artefacts]:
+        classifier = load(artefact=file)
+        done = subprocess.run([sys.executable, "-c", _MEMORY, str(file)], capture_output=True, text=True, check=True)
+        memory, seconds = done.stdout.split()
+        for language in ("en", "zh"):
+            for tokens, calls in SIZES.items():
+                p50, p99, cpu = timed(classifier, conversations(texts[language], language, tokens, 50), calls)
+                row = {"artefact": file.stem, "kind": classifier.artefact.kind, "language": language, "tokens": tokens}
+                rows.append({**row, "p50_us": round(p50, 1), "p99_us": round(p99, 1), "cpu_p50_us": round(cpu, 1)})
+                print(
+                    f"{file.stem:12s} {classifier.artefact.kind:9s} {language:4s} {tokens:6d} {p50:8.1f} {p99:8.1f} {cpu:8.1f}",
+                    flush=True,
+                )
+        rows.append({"artefact": file.stem, "load_ms": round(float(seconds) * 1000, 1), "memory_kib": int(memory)})
+        print(
+            f"{file.stem:12s} load and first call {float(seconds) * 1000:.1f} ms, memory with imports {int(memory) / 1024:.1f} MiB"
+        )
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"python": sys.version.split()[0], "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A linear model on the words of the conversation: the mean of their weights, each word counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from math import fsum, isfinite, sqrt
+
+from classifier.features import Features
+from classifier.models.base import ModelError, number
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`intercept + sum(weight of each known word) / sqrt(number of known words + smoothing)`.
+
+    The root is the length of the vector of words (L2 norm): a long prompt doesn't score by its length alone.
+    """
+
+    intercept: float
+    smoothing: float
+    weights: Mapping[bytes, float]
+
+    @classmethod
+    def from_parameters(cls, parameters: Mapping[str, object]) -> Words:
+        """Rebuild from an artefact. Raises `ModelError`."""
+        weights = parameters.get("weights")
+        if not isinstance(weights, dict):
+            raise ModelError(f"parameter 'weights': expected an object, found {type(weights).__name__}")
+        for word, weight in weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not isfinite(weight):
+                raise ModelError(f"parameter 'weights': word {word!r:.40} has no finite number")
+        smoothing = number(parameters, "smoothing")
+        if smoothing <= 0:
+            raise ModelError("parameter 'smoothing': must be above 0")
+        return cls(
+            number(parameters, "intercept"),
+            smoothing,
+            {word.encode("utf-8"): float(weight) for word, weight in weights.items()},
+        )
+
+    def score(self, features: Features) -> float:
+        """Return the words' score; unknown words count for nothing."""
+        found = [weight for weight in map(self.weights.get, features.words, repeat(0.0)) if weight]
+        # Summed exactly, because the order of a set of words may differ between processes.
+        return self.intercept + fsum(found) / sqrt(len(found) + self.smoothing)
+
+    def contributions(self, features: Features) -> dict[str, float]:
+        """Return the parts of the words that count most."""
+        found = {word: self.weights[word] for word in features.words if word in self.weights}
+        norm = sqrt(len(found) + self.smoothing)
+        most = sorted(found.items(), key=lambda item: -abs(item[1]))[:_SHOWN]
+        return {f"'{word.decode('utf-8', 'replace')}'": weight / norm for word, weight in most}
