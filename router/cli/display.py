@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 10.0
 """Between two plain lines about something that takes long, seconds."""
+SHARE_S = 2.0
+"""Least time between two plain lines that differ only in the share done, seconds."""
 _BAR = 20
 
 
@@ -59,8 +61,9 @@ class _Closing:
 class PlainDisplay(_Closing):
     """A line per change, and one now and then while nothing changes."""
 
-    def __init__(self, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, heartbeat_s: float = HEARTBEAT_S, pause_s: float = SHARE_S) -> None:
         self._began = time.monotonic()
+        self._pause_s = pause_s
         self._heartbeat_s = heartbeat_s
         self._rows: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -69,10 +72,12 @@ class PlainDisplay(_Closing):
         self._thread.start()
 
     def update(self, name: str, words: str, fraction: float | None = None) -> None:
-        """What `name` does now; a line at every change, and for every tenth that was done."""
+        """What `name` does now; a line at every change, and for tenths that were done, not too often."""
         text = words if fraction is None else f"{words} {int(fraction * 10) * 10} %"
         with self._lock:
-            if self._rows.get(name, ("", 0.0))[0] != text:
+            before, since = self._rows.get(name, ("", 0.0))
+            only_share = fraction is not None and before.startswith(f"{words} ")
+            if before != text and not (only_share and time.monotonic() - since < self._pause_s):
                 self._rows[name] = (text, time.monotonic())
                 self._line(f"{name}: {text}")
 

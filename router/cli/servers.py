@@ -91,9 +91,13 @@ class _Teller:
     def __init__(self, display: Display) -> None:
         self._display = display
         self._was_ready: set[str] = set()
+        self._ending: set[str] = set()
 
     async def __call__(self, state: ProcessState) -> None:
-        if state.ready and state.name not in self._was_ready:
+        if state.phase == "stopping" or state.name in self._ending:
+            # Everything ends: that was said once for all.
+            self._ending.add(state.name)
+        elif state.ready and state.name not in self._was_ready:
             self._was_ready.add(state.name)
             self._display.done(state.name, "ready")
         elif state.name in self._was_ready or state.restarts:

@@ -22,10 +22,18 @@ def test_a_line_per_change_not_per_call(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_fraction_gives_a_line_per_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    with PlainDisplay() as display:
+    with PlainDisplay(pause_s=0) as display:
         for step in range(1001):
             display.update("a", "copying", step / 1000)
     assert len(capsys.readouterr().err.splitlines()) == 11
+
+
+def test_fractions_that_pass_fast_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with PlainDisplay(pause_s=1000) as display:
+        for step in range(1001):
+            display.update("a", "copying", step / 1000)
+        display.update("a", "writing", 0.1)
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_a_sign_of_life_while_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
