@@ -6,13 +6,13 @@ import asyncio
 import os
 import re
 import resource
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.support.client import Answer, RawClient, chat, fetch
-from tests.support.upstream import Exchange, Script, ScriptedUpstream
-from tests.support.wire import ChatWire, CompletionWire
+from tests.support.upstream import Close, Exchange, Script, ScriptedUpstream, Step, sends
+from tests.support.wire import DONE, ChatWire, CompletionWire, Framing
 
 Start = Callable[..., Awaitable[Any]]
 """The `bitgear` fixture."""
@@ -22,6 +22,11 @@ TEXT_WIRE = CompletionWire("g")
 CHAT_PATH = "/v1/chat/completions"
 UNBREAKABLE = {"breaker": {"failures": 1_000_000}}
 """For tests in which thousands of answers fail on purpose."""
+
+SHORT = [WIRE.role(), WIRE.content("你😀"), WIRE.content("b", "stop")]
+"""A realistic answer, short enough to be cut at each of its bytes."""
+USAGE = WIRE.usage(13, 2)
+WHOLE = [*SHORT, USAGE, DONE]
 
 
 def ask(**more: Any) -> dict[str, Any]:
@@ -85,3 +90,19 @@ async def leave_after(client: RawClient, answer: Answer, found: Callable[[bytes]
     async for _ in client.pieces(answer):
         if found(answer.body):
             return
+
+
+def script(wire: Iterable[bytes], framing: Framing = "chunked") -> list[Step]:
+    """Sends these pieces, then closes where that ends the body."""
+    return [*sends(wire), *([Close()] if framing == "close" else [])]
+
+
+async def each(url: str, steps: Iterable[list[Step]], up: ScriptedUpstream, **more: Any) -> list[Answer]:
+    """One streamed request after the other on one connection, each answered by the next script."""
+    answers = []
+    async with RawClient(url) as client:
+        for one in steps:
+            up.enqueue(one)
+            await client.request("POST", CHAT_PATH, ask(**more))
+            answers.append(await client.answer())
+    return answers

@@ -1,11 +1,8 @@
-"""Cases 11 to 17: streams pass unharmed, byte for byte, at once; those that die are retried or say so."""
+"""Cases 11 to 13: streams pass unharmed, byte for byte, and usage is told where asked and always accounted."""
 
 from __future__ import annotations
 
 import asyncio
-import statistics
-import time
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -13,41 +10,22 @@ import pytest
 
 from tests.cases.helpers import (
     CHAT_PATH,
+    SHORT,
     TEXT_WIRE,
-    UNBREAKABLE,
+    USAGE,
+    WHOLE,
     WIRE,
     Start,
     ask,
-    in_turn,
+    each,
     metric,
-    rss_mib,
+    script,
     settled,
     stream,
 )
 from tests.support.client import Answer, RawClient, chat, fetch
-from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Step, Wait, sends
-from tests.support.wire import DONE, ChatWire, Framing, chunk, crlf, error_body, event, json_response, response, split
-
-SHORT = [WIRE.role(), WIRE.content("你😀"), WIRE.content("b", "stop")]
-"""A realistic answer, short enough to be cut at each of its bytes."""
-USAGE = WIRE.usage(13, 2)
-WHOLE = [*SHORT, USAGE, DONE]
-
-
-def script(wire: Iterable[bytes], framing: Framing = "chunked") -> list[Step]:
-    return [*sends(wire), *([Close()] if framing == "close" else [])]
-
-
-async def each(url: str, steps: Iterable[list[Step]], up: ScriptedUpstream, **more: Any) -> list[Answer]:
-    """One streamed request after the other on one connection, each answered by the next script."""
-    answers = []
-    async with RawClient(url) as client:
-        for one in steps:
-            up.enqueue(one)
-            await client.request("POST", CHAT_PATH, ask(**more))
-            answers.append(await client.answer())
-    return answers
-
+from tests.support.upstream import ScriptedUpstream, Send, Wait, sends
+from tests.support.wire import DONE, ChatWire, Framing, chunk, crlf, json_response, response, split
 
 # Case 11
 
@@ -308,289 +286,3 @@ async def test_case_13_tool_call_deltas_are_byte_identical(bitgear: Start, up: S
     calls = [c for p in parsed for c in p["choices"][0]["delta"].get("tool_calls", []) if c["index"] == 0]
     arguments = "".join(c["function"]["arguments"] for c in calls)
     assert orjson.loads(arguments)["query"] == 'café "x" 你😀 / data: [DONE]\n\n'
-
-
-# Case 14
-
-
-async def test_case_14_an_error_inside_a_stream_reaches_the_client_and_counts(
-    bitgear: Start, up: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": up.url})
-    (replica,) = gear.worker.fleet.variants()[0].replicas
-    events = [WIRE.role(), WIRE.content("a"), WIRE.error(), DONE]
-    body = b"".join(events)
-    up.always(script(response(events)))
-    for number in range(1, 4):
-        answer = await stream(gear.url)
-        assert answer.complete
-        assert answer.body == body
-        assert answer.head.get("x-bitgear-cache") == "bypass"
-        await settled(gear, up)
-        assert replica.failures == number
-        assert len(up.exchanges) == number
-    assert replica.breaker.state == "open" or replica.ready
-
-
-async def test_case_14_an_error_split_at_every_byte_counts_each_time(bitgear: Start, up: ScriptedUpstream) -> None:
-    gear = await bitgear({"fp16": up.url}, config=UNBREAKABLE)
-    (replica,) = gear.worker.fleet.variants()[0].replicas
-    body = b"".join([WIRE.role(), WIRE.content("a"), WIRE.error(), DONE])
-    begin = body.index(WIRE.error())
-    steps = [script(response(split(body, [cut]))) for cut in range(begin - 1, begin + len(WIRE.error()) + 2)]
-    for answer in await each(gear.url, steps, up):
-        assert answer.body == body
-    await settled(gear, up)
-    assert replica.failures == len(steps)
-
-
-async def test_case_14_an_error_as_the_first_event_is_never_taken_for_an_answer(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]}, config=UNBREAKABLE)
-    good = script(response([*SHORT, DONE]))
-    for events in ([WIRE.error(), DONE], [WIRE.role(), WIRE.error(), DONE]):
-        in_turn([script(response(events))], good, up, other)
-        answer = await stream(gear.url)
-        assert answer.body in (b"".join(events), b"".join([*SHORT, DONE]))
-        await settled(gear, up, other)
-    assert sum(r.failures for r in gear.worker.fleet.variants()[0].replicas) == 2
-
-
-async def test_case_14_an_error_that_blames_the_request_is_not_held_against_the_replica(
-    bitgear: Start, up: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": up.url})
-    events = [WIRE.role(), WIRE.content("a"), event(error_body("bad grammar", code=400)), DONE]
-    up.always(script(response(events)))
-    assert (await stream(gear.url)).body == b"".join(events)
-    await settled(gear, up)
-    assert gear.worker.fleet.variants()[0].replicas[0].failures == 0
-
-
-# Case 15
-
-
-TINY = [
-    event('{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'),
-    event('{"choices":[{"index":0,"delta":{"content":"你"}}]}'),
-    event('{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'),
-    DONE,
-]
-"""A stream of which every prefix is tried as the last that came."""
-
-
-def prefixes() -> Iterator[tuple[bytes, int]]:
-    """Every prefix of a chunked answer, with how many whole events it holds."""
-    pieces = response(TINY)
-    wire, ends = b"".join(pieces), [sum(map(len, pieces[: i + 2])) - 2 for i in range(len(TINY))]
-    for cut in range(len(wire)):
-        yield wire[:cut], sum(end <= cut for end in ends)
-
-
-async def test_case_15_a_stream_that_dies_at_any_byte_is_retried_or_ends_in_an_error(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]}, config=UNBREAKABLE)
-    async with RawClient(gear.url) as client:
-        for prefix, whole in prefixes():
-            seen = in_turn([[Send(prefix), Close()]], script(response(TINY)), up, other)
-            await client.request("POST", CHAT_PATH, ask())
-            answer = await client.answer()
-            assert (answer.status, answer.complete) == (200, True), prefix
-            if whole < 2:
-                assert answer.body == b"".join(TINY)
-                assert len(seen) == 2
-            else:
-                assert len(seen) == 1
-                begun = b"".join(TINY[:whole])
-                assert answer.body.startswith(begun)
-                (error,) = [orjson.loads(e) for e in answer.events()[whole:]]
-                assert error["error"]["message"]
-
-
-@pytest.mark.parametrize("sent", [0, 1, 2], ids=["nothing", "head", "role"])
-async def test_case_15_reset_before_the_first_token_is_retried(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream, sent: int
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]})
-    wire = response([*SHORT, DONE])
-    seen = in_turn([[*sends(wire[:sent]), Reset()]], script(wire), up, other)
-    answer = await stream(gear.url)
-    assert answer.body == b"".join([*SHORT, DONE])
-    assert len(seen) == 2
-
-
-async def test_case_15_reset_after_the_first_token_is_never_retried(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]})
-    go = asyncio.Event()
-    wire = response([*SHORT, DONE])
-    seen = in_turn([[*sends(wire[:3]), Wait(go), Reset()]], script(wire), up, other)
-    async with RawClient(gear.url) as client:
-        await client.request("POST", CHAT_PATH, ask())
-        answer = Answer(await client.head())
-        async for _ in client.pieces(answer):
-            if "你😀".encode() in answer.body:
-                go.set()
-    assert answer.complete
-    assert answer.body.startswith(b"".join(SHORT[:2]))
-    assert answer.body.count(b"data: ") == 3
-    error = orjson.loads(answer.events()[-1])["error"]
-    assert error["message"]
-    assert error["code"]
-    assert len(seen) == 1
-
-
-async def test_case_15_a_stream_that_ends_without_its_end_mark_is_not_taken_for_whole(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]})
-    for framing in ("close", "chunked"):
-        seen = in_turn([script(response(SHORT[:2], framing), framing)], script(response([*SHORT, DONE])), up, other)
-        answer = await stream(gear.url)
-        assert len(seen) == 1
-        assert answer.body.startswith(b"".join(SHORT[:2]))
-        assert "error" in orjson.loads(answer.events()[-1]), framing
-
-
-async def test_case_15_when_all_die_before_the_first_token_the_client_gets_an_error_status(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]})
-    for upstream in (up, other):
-        upstream.always([*sends(response(SHORT)[:2]), Close()])
-    answer = await stream(gear.url)
-    assert answer.status == 502
-    assert answer.json()["error"]["type"] == "server_error"
-    assert len(up.exchanges) + len(other.exchanges) <= 2
-
-
-async def test_case_15_a_plain_answer_that_dies_is_retried(
-    bitgear: Start, up: ScriptedUpstream, other: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": [up.url, other.url]}, config=UNBREAKABLE)
-    wire = json_response(WIRE.odd_answer())
-    for cut in range(0, len(wire), 13):
-        seen = in_turn([[Send(wire[:cut]), Close()]], [Send(wire)], up, other)
-        answer = await fetch(gear.url, CHAT_PATH, chat(model="g"))
-        assert (answer.status, answer.body) == (200, WIRE.odd_answer())
-        assert len(seen) == 2
-
-
-# Case 16
-
-
-async def test_case_16_each_event_reaches_the_client_before_the_next_is_sent(
-    bitgear: Start, up: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": up.url})
-    events = WIRE.stream([f"t{i}" for i in range(50)])
-    gates = [asyncio.Event() for _ in events]
-    head, *pieces, end = response(events)
-    steps: list[Step] = [Send(head), Send(pieces[0])]
-    for gate, piece in zip(gates[1:], pieces[1:], strict=True):
-        steps += [Send(piece), Wait(gate)]
-    up.always([*steps, Send(end)])
-    async with RawClient(gear.url) as client:
-        await client.request("POST", CHAT_PATH, ask())
-        answer = Answer(await client.head())
-        async for _ in client.pieces(answer, timeout=2):
-            for gate in gates[: answer.body.count(b"\n\n")]:
-                gate.set()
-    assert answer.body == b"".join(events)
-    assert len(answer.pieces) >= 50
-
-
-async def test_case_16_first_token_is_not_held_up(bitgear: Start, up: ScriptedUpstream) -> None:
-    gear = await bitgear({"fp16": up.url})
-    added = []
-    for _ in range(40):
-        go, sent = asyncio.Event(), 0.0
-        head, role, first, *rest = response(WIRE.stream(["a", "b"]))
-        up.enqueue([Send(head), Wait(go), Send(role), Send(first), Hang()])
-        async with RawClient(gear.url) as client:
-            await client.request("POST", CHAT_PATH, ask())
-            await up.exchange(len(up.exchanges) if up.running == 0 else len(up.exchanges) - 1)
-            sent = time.monotonic()
-            go.set()
-            answer = Answer(await client.head())
-            async for piece in client.pieces(answer):
-                added.append(piece.at - sent)
-                break
-        await settled(gear, up)
-    # A missing TCP_NODELAY or a timer shows in every one as 40 ms; a busy machine only in some.
-    assert statistics.quantiles(added, n=4)[0] < 0.005
-    assert rest
-
-
-# Case 17
-
-FLOOD = chunk(WIRE.content("x" * 60_000))
-
-
-async def test_case_17_a_client_that_does_not_read_holds_its_upstream_back(
-    bitgear: Start, up: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": up.url})
-    up.always([Send(response([])[0]), *[Send(FLOOD)] * 2000])
-    before = rss_mib()
-    clients = [RawClient(gear.url, receive_buffer=4096) for _ in range(20)]
-    try:
-        for client in clients:
-            await client.connect()
-            await client.request("POST", CHAT_PATH, ask())
-        await up.until(lambda: len(up.exchanges) == 20)
-        sent = -1
-        while sent != sum(e.sent for e in up.exchanges):
-            sent = sum(e.sent for e in up.exchanges)
-            await asyncio.sleep(0.3)
-        # Kernel buffers of four sockets a stream hold most of it.
-        assert sent / 20 < 12_000_000
-        assert rss_mib() - before < 20 * 2 + 20
-        up.enqueue(script(response([*SHORT, DONE])))
-        began = time.monotonic()
-        assert (await stream(gear.url)).body == b"".join([*SHORT, DONE])
-        assert time.monotonic() - began < 1
-    finally:
-        for client in clients:
-            client.close()
-    await settled(gear, up)
-
-
-async def test_case_17_a_slow_reader_gets_every_byte(bitgear: Start, up: ScriptedUpstream) -> None:
-    gear = await bitgear({"fp16": up.url})
-    events = [WIRE.role(), *(WIRE.content(f"{i} " + "x" * 100_000) for i in range(300)), WIRE.content("", "stop"), DONE]
-    up.always(script(response(events)))
-    async with RawClient(gear.url, receive_buffer=4096) as client:
-        await client.request("POST", CHAT_PATH, ask())
-        exchange = await up.exchange()
-        answer = Answer(await client.head())
-        with pytest.raises(TimeoutError):
-            await up.until(exchange.done.is_set, timeout=0.2)
-        client.set_receive_buffer(100_000)
-        async for _ in client.pieces(answer, size=100_000):
-            await asyncio.sleep(0)
-    assert answer.complete
-    assert answer.body == b"".join(events)
-
-
-async def test_case_17_a_slow_reader_of_a_large_plain_answer_holds_its_upstream_back(
-    bitgear: Start, up: ScriptedUpstream
-) -> None:
-    gear = await bitgear({"fp16": up.url})
-    body = [b'{"a":"', *[b"x" * 100_000] * 400, b'"}']
-    up.always(script(response(body, "length", content_type="application/json")))
-    async with RawClient(gear.url, receive_buffer=4096) as client:
-        await client.request("POST", CHAT_PATH, chat(model="g"))
-        exchange = await up.exchange()
-        answer = Answer(await client.head())
-        with pytest.raises(TimeoutError):
-            await up.until(exchange.done.is_set, timeout=0.3)
-        assert exchange.sent < 20_000_000
-        client.set_receive_buffer(1_000_000)
-        async for _ in client.pieces(answer, size=1_000_000):
-            pass
-    assert answer.complete
-    assert answer.body == b"".join(body)

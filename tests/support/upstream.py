@@ -7,102 +7,17 @@ request plays the next script. Everything happens on the test's own event loop, 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, cast
 
-from tests.support.wire import ChatWire, CompletionWire, dumps, error_body, json_response, response
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Sends these bytes as one segment, and waits until the kernel took them."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Waits for an event that the test sets."""
-
-    event: asyncio.Event
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Waits this many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Closes the connection in order (FIN)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Breaks the connection at once (RST)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hang:
-    """Does nothing until the test sets the exchange's `released`."""
-
-
-PROBE_MESSAGES = [{"role": "user", "content": "Say hello."}]
-"""A request with just this message is a readiness probe, as is one of a single token."""
-
-Step = Send | Wait | Sleep | Close | Reset | Hang
-Script = Sequence[Step]
-
-
-def sends(pieces: Iterable[bytes], gap_s: float = 0.0) -> list[Step]:
-    """One `Send` for each piece, `gap_s` apart, so that a reader in another process sees them apart too."""
-    steps: list[Step] = []
-    for piece in pieces:
-        if steps and gap_s:
-            steps.append(Sleep(gap_s))
-        steps.append(Send(piece))
-    return steps
-
-
-@dataclass(slots=True, eq=False)
-class Exchange:
-    """One recorded request and what became of its connection."""
-
-    method: str
-    target: str
-    headers: list[tuple[str, str]]
-    head: bytes
-    body: bytes
-    connection: int
-    """Number of the connection it came on: two requests with the same number shared it."""
-    under_test: bool = False
-    """False for probes, health checks and readings of metrics."""
-    received_at: float = field(default_factory=time.monotonic)
-    sent: int = 0
-    """Bytes that the kernel has taken."""
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-    closed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the client closed or reset the connection before the script ended."""
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more will be sent: the script ended, or the client left."""
-    closed_at: float | None = None
-
-    def header(self, name: str) -> str | None:
-        """The last value of a header, by lower-case name."""
-        return next((v for n, v in reversed(self.headers) if n == name), None)
-
-    def json(self) -> Any:
-        """The body, parsed."""
-        return json.loads(self.body)
+from tests.support.script import Close, Exchange, Hang, Reset, Script, Send, Sleep, Step, Wait, sends
+from tests.support.sides import is_probe, metrics, models, probe_answer
+from tests.support.wire import ChatWire, json_response
 
 
 class ScriptedUpstream:
@@ -219,62 +134,23 @@ class ScriptedUpstream:
         return [Send(json_response(ChatWire(self.model).answer()))]
 
     def _side_script(self, exchange: Exchange, path: str) -> Script | None:
-        if exchange.method == "GET" and path == "/health":
-            return [Send(json_response(b"", self.health_status))]
-        if exchange.method == "GET" and path == "/version":
-            return [Send(json_response(b'{"version":"0.32.0"}'))]
-        if exchange.method == "GET" and path == "/v1/models":
-            return [Send(json_response(self._models()))]
-        if exchange.method == "GET" and path == "/metrics":
-            return self.metrics_answer(exchange) if self.metrics_answer else [Send(json_response(self._metrics()))]
-        if exchange.method == "POST" and _is_probe(exchange):
-            return self.probe_answer(exchange) if self.probe_answer else self._probe(exchange, path)
         if exchange.method == "POST":
-            return None
+            if not is_probe(exchange):
+                return None
+            return self.probe_answer(exchange) if self.probe_answer else probe_answer(exchange, path, self.model)
+        if path == "/health":
+            return [Send(json_response(b"", self.health_status))]
+        if path == "/version":
+            return [Send(json_response(b'{"version":"0.32.0"}'))]
+        if path == "/v1/models":
+            return [Send(json_response(models(self.model, self.max_model_len)))]
+        if path == "/metrics":
+            return self.metrics_answer(exchange) if self.metrics_answer else [Send(json_response(self._metrics()))]
         return [Send(json_response(b'{"detail":"Not Found"}', 404))]
-
-    def _models(self) -> bytes:
-        entry = {"id": self.model, "object": "model", "created": 1796021585, "owned_by": "vllm", "root": self.model}
-        return dumps(
-            {
-                "object": "list",
-                "data": [{**entry, "parent": None, "max_model_len": self.max_model_len, "permission": []}],
-            }
-        ).encode()
 
     def _metrics(self) -> bytes:
         running = self.running if self.reported_running is None else self.reported_running
-        gauges = {
-            "num_requests_running": running,
-            "num_requests_waiting": self.reported_waiting,
-            "kv_cache_usage_perc": self.kv_usage,
-        }
-        labels = f'{{engine="0",model_name="{self.model}"}}'
-        return "".join(
-            f"# HELP vllm:{n} A gauge.\n# TYPE vllm:{n} gauge\nvllm:{n}{labels} {v:.1f}\n" for n, v in gauges.items()
-        ).encode()
-
-    def _probe(self, exchange: Exchange, path: str) -> Script:
-        if path.endswith("/chat/completions"):
-            wire = ChatWire(self.model)
-            if exchange.json().get("stream"):
-                return sends(response(wire.stream(["Hel", "lo"], usage=True)))
-            return [Send(json_response(wire.answer("ok", 1, 1)))]
-        if path.endswith("/completions"):
-            return [Send(json_response(CompletionWire(self.model).answer("ok", 1, 1)))]
-        return [Send(json_response(error_body("The API does not support this", "NotFoundError", None, 404), 404))]
-
-
-def _is_probe(exchange: Exchange) -> bool:
-    if b'"max_' not in exchange.body:
-        return False
-    try:
-        body = json.loads(exchange.body)
-    except ValueError:
-        return False
-    if not isinstance(body, dict):
-        return False
-    return 1 in (body.get("max_tokens"), body.get("max_completion_tokens")) or body.get("messages") == PROBE_MESSAGES
+        return metrics(self.model, running, self.reported_waiting, self.kv_usage)
 
 
 class _Connection(asyncio.Protocol):
@@ -413,3 +289,6 @@ class _Connection(asyncio.Protocol):
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+__all__ = ["Close", "Exchange", "Hang", "Reset", "Script", "ScriptedUpstream", "Send", "Sleep", "Step", "Wait", "sends"]
