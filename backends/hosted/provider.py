@@ -109,13 +109,14 @@ class LiteLlm:
 def _plain(answer: Any) -> Any:
     if hasattr(answer, "__aiter__"):
         return _chunks(answer)
-    return answer.model_dump()
+    # pydantic's warnings would quote what they warn of
+    return answer.model_dump(warnings=False)
 
 
 async def _chunks(answer: Any) -> AsyncIterator[dict[str, Any]]:
     try:
         async for chunk in answer:
-            yield chunk.model_dump(exclude_none=True)
+            yield chunk.model_dump(exclude_none=True, warnings=False)
     finally:
         # closes the provider's connection when the client has left
         close = getattr(answer, "aclose", None)

@@ -115,9 +115,9 @@ async def test_tools_are_not_called_when_they_answered_or_are_forbidden(simulato
                 assert not answer.choices[0].message.tool_calls
         called = [
             bool(
-                (
-                    await ask.chat.completions.create(model="m", messages=_USER, tools=_TOOLS, seed=seed)
-                ).choices[0].message.tool_calls
+                (await ask.chat.completions.create(model="m", messages=_USER, tools=_TOOLS, seed=seed))
+                .choices[0]
+                .message.tool_calls
             )
             for seed in range(20)
         ]

@@ -14,10 +14,14 @@ from tests.backends.simulator.conftest import Start
 from tests.conftest import until
 
 
-def raw(path: str, body: dict[str, Any] | None = None, *, method: str = "", version: str = "1.1", extra: str = "") -> bytes:
+def raw(
+    path: str, body: dict[str, Any] | None = None, *, method: str = "", version: str = "1.1", extra: str = ""
+) -> bytes:
     content = b"" if body is None else json.dumps(body).encode()
     verb = method or ("GET" if body is None else "POST")
-    return f"{verb} {path} HTTP/{version}\r\nhost: x\r\n{extra}content-length: {len(content)}\r\n\r\n".encode() + content
+    return (
+        f"{verb} {path} HTTP/{version}\r\nhost: x\r\n{extra}content-length: {len(content)}\r\n\r\n".encode() + content
+    )
 
 
 async def exchange(running: Running, *parts: bytes, until_seen: bytes) -> bytes:
@@ -68,7 +72,9 @@ async def test_close_is_honoured_and_old_clients_are_served(simulator: Start) ->
 async def test_a_body_in_chunks_and_100_continue(simulator: Start) -> None:
     running = await simulator()
     content = json.dumps(_CHAT).encode()
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
     got = await exchange(running, head, chunks, until_seen=b'"metrics":null}')
     assert got.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -132,7 +138,9 @@ async def test_nothing_is_left_after_many_who_left(simulator: Start) -> None:
     body = {**_CHAT, "max_tokens": 5000, "ignore_eos": True, "stream": True}
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client:
         for _ in range(5):
-            asking = [asyncio.create_task(client.post(f"{running.url}/v1/chat/completions", json=body)) for _ in range(40)]
+            asking = [
+                asyncio.create_task(client.post(f"{running.url}/v1/chat/completions", json=body)) for _ in range(40)
+            ]
             await until(lambda: len(core.engine.running) == 40)
             for task in asking:
                 task.cancel()

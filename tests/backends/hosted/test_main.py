@@ -1,0 +1,74 @@
+"""The sidecar as the process that `bitgear up` starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+
+import httpx
+import pytest
+
+from backends.hosted.__main__ import main
+from backends.simulator import simulated
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+async def test_it_serves_and_ends_when_told() -> None:
+    pytest.importorskip("litellm")
+    port = free_port()
+    async with simulated(model="theirs") as theirs:
+        settings = {"target": "openai/theirs", "api_base": f"{theirs}/v1", "api_key_env": "THEIR_KEY"}
+        arguments = ("--port", str(port), "--model", "g", "--alias", "g@hosted", "--settings", json.dumps(settings))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "backends.hosted", *arguments, env={**os.environ, "THEIR_KEY": "sk-x"}
+        )
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+                async with asyncio.timeout(240):
+                    while True:
+                        assert process.returncode is None
+                        try:
+                            assert (await client.get("/health")).status_code == 200
+                            break
+                        except httpx.ConnectError:
+                            await asyncio.sleep(0.1)
+                body = {"model": "g@hosted", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+                answer = (await client.post("/v1/chat/completions", json=body)).json()
+                assert answer["model"] == "g@hosted"
+                assert answer["choices"][0]["message"]["content"].startswith("[simulated fp16]")
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), 20) in (0, -15)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("{", "JSON"),
+        ('{"nope": 1}', "nope"),
+        ("{}", "target is missing"),
+        ('{"target": "openai/x", "timeout_s": 0}', "timeout_s"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "g", "--settings", settings]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_without_litellm_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    assert main(["--model", "g", "--settings", '{"target": "openai/x"}']) == 3
+    assert "bitgear[hosted]" in capsys.readouterr().err
