@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import warnings
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
@@ -53,7 +54,8 @@ class LiteLlm:
         # litellm reads this at import: without it the import fetches a list of prices from the network
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
         litellm: Any = importlib.import_module("litellm")
-        # its debugging output holds prompts and headers
+        # pydantic's warnings quote what they warn of, and litellm's debugging output holds prompts and headers
+        warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
         litellm.suppress_debug_info = True
         litellm.telemetry = False
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
