@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ from router.telemetry import Metrics, Telemetry
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _GAUGES_S = 5.0
+_MAX_FILES = 65536
 
 
 class _Server(uvicorn.Server):
@@ -121,6 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--api-fd", type=int, help="listening socket of the API; without it the worker opens its own")
     parser.add_argument("--admin-fd", type=int, help="listening socket of the admin API")
     arguments = parser.parse_args(argv)
+    _raise_file_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     # uvicorn repeats per connection what the proxy has said once per request.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
@@ -148,6 +151,14 @@ async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None
     gc.collect()
     gc.freeze()
     await worker.serve(api, admin)
+
+
+def _raise_file_limit() -> None:
+    # A stream takes two descriptors: the usual soft limit of 1,024 would end at 500 of them.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _socket(fd: int | None, host: str, port: int) -> socket.socket:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from router.config.runtime import Runtime, RuntimeVariant
+from router.config.schema import Config
 from tests.cases.helpers import CHAT_PATH, UNBREAKABLE, WIRE, Start, ask, in_turn, inflight, settled, stream
 from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import Hang, ScriptedUpstream, Send, Sleep, Step, Wait, sends
@@ -65,6 +70,44 @@ async def test_case_22_1000_concurrent_streams_on_one_worker(
         assert answer.body == expected
     assert up.peak_running == 1000
     await settled(gear, up)
+
+
+@asynccontextmanager
+async def worker_process(up: ScriptedUpstream, folder: Path) -> AsyncIterator[str]:
+    """A worker as a shell starts it, with the usual soft limit of 1,024 open files; gives the API's URL."""
+    api, admin = (socket.create_server(("127.0.0.1", 0), backlog=4096) for _ in range(2))
+    variant = RuntimeVariant(group="g", variant="fp16", precision="fp16", urls=(up.url,), served_model="g")
+    Runtime(config=Config(), variants=(variant,)).write(folder / "runtime.json")
+    numbers = (str(api.fileno()), str(admin.fileno()))
+    arguments = ["--runtime", str(folder / "runtime.json"), "--api-fd", numbers[0], "--admin-fd", numbers[1]]
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", 'ulimit -Sn 1024 && exec "$@"', "sh", sys.executable, "-m", "router.worker", *arguments,
+        pass_fds=(api.fileno(), admin.fileno()),
+    )  # fmt: skip
+    url, admin_url = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in (api, admin))
+    api.close()
+    admin.close()
+    try:
+        async with asyncio.timeout(30):
+            while (await fetch(admin_url, "/readyz", timeout=30)).status != 200:
+                await asyncio.sleep(0.02)
+        yield url
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_case_22_1000_concurrent_streams_where_the_shell_allows_1024_files(
+    up: ScriptedUpstream, many_files: None, tmp_path: Path
+) -> None:
+    go = asyncio.Event()
+    up.always([*sends(WIRES[:3]), Wait(go), *sends(WIRES[3:])])
+    async with worker_process(up, tmp_path) as url:
+        tasks = [asyncio.create_task(stream(url, timeout=60)) for _ in range(1000)]
+        await up.until(lambda: up.running == 1000, timeout=30)
+        go.set()
+        bodies = {answer.body for answer in await asyncio.gather(*tasks)}
+    assert bodies == {b"".join(EVENTS)}
 
 
 async def test_case_22_over_the_limit_of_requests_in_flight_is_503_with_retry_after(
