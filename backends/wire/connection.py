@@ -15,7 +15,8 @@ import httptools
 from backends.wire.errors import Failure, UpstreamError
 
 HIGH_WATER = 256 * 1024
-LOW_WATER = 64 * 1024
+STALE_S = 1.0
+"""A kept connection that closes this soon after a request was found closed; later, it died at work."""
 
 
 class Limits(NamedTuple):
@@ -125,7 +126,8 @@ class Connection(asyncio.Protocol):
                 self.done = True
                 self.keep_alive = False
             else:
-                stale = self.reused and not self.received
+                waited = self._loop.time() - (self._deadline - self.limits.total_s)
+                stale = self.reused and not self.received and waited < STALE_S
                 detail = "before answering" if not self.received else "in the middle of its answer"
                 self.error = self.error or UpstreamError(
                     "closed", f"the replica closed the connection {detail}", stale=stale

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends.wire import Limits, Pool, UpstreamError
+from backends.wire import connection as connection_module
 from tests.conftest import until
 from tests.support.upstream import Close, Hang, ScriptedUpstream, Send, Wait
 from tests.support.wire import json_response
@@ -78,7 +79,9 @@ async def test_a_connection_closed_while_kept_is_not_taken(up: ScriptedUpstream)
     assert up.accepted == 2
 
 
-async def test_a_connection_found_stale_says_that_sending_again_is_safe(up: ScriptedUpstream) -> None:
+async def test_a_connection_found_stale_says_that_sending_again_is_safe(
+    up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = Pool(up.url)
     await once(pool)
     up.enqueue([Close()])
@@ -86,6 +89,14 @@ async def test_a_connection_found_stale_says_that_sending_again_is_safe(up: Scri
     with pytest.raises(UpstreamError) as caught:
         await connection.read_all(10)
     assert caught.value.stale
+    monkeypatch.setattr(connection_module, "STALE_S", 0.0)
+    await once(pool)
+    up.enqueue([Close()])
+    at_work = await pool.request(b"POST", b"/v1/x", [], b"{}", LONG)
+    with pytest.raises(UpstreamError) as caught:
+        await at_work.read_all(10)
+    assert at_work.reused
+    assert not caught.value.stale
     fresh = await pool.connect(1)
     up.enqueue([Close()])
     fresh.send(pool.head(b"POST", b"/v1/x", [], 2) + b"{}", LONG)
