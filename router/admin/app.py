@@ -11,6 +11,7 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel, Field
 
 from router.config.runtime import Runtime
+from router.config.show import redacted
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
 from router.telemetry import Metrics
@@ -99,7 +100,7 @@ def build_admin_app(runtime: Runtime, fleet: Fleet, metrics: Metrics, sink_stats
 
     @app.get("/admin/config", summary="Effective configuration; secrets are named, never shown")
     async def config() -> dict[str, Any]:
-        return runtime.config.model_dump(mode="json")
+        return {key: redacted(value) for key, value in runtime.config.model_dump(mode="json").items()}
 
     @app.get("/admin/events", summary="State of the event sink")
     async def events() -> SinkStats:
