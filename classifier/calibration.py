@@ -18,6 +18,21 @@ from classifier.risks import PRECISIONS
 _Z90 = 1.645
 _HAN = NAMES.index("han_share")
 _OTHER = NAMES.index("other_script_share")
+_FORM = tuple(
+    NAMES.index(name)
+    for name in (
+        "digit_share",
+        "operator_share",
+        "symbol_share",
+        "upper_share",
+        "newline_share",
+        "log_lines",
+        "word_length",
+        "log_sentences",
+        "comma_share",
+        "distinct_words",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,8 @@ class Calibration:
     han_shift: float
     """Added to the score of a text wholly in Chinese, a mixed one in proportion: there are no outcomes in Chinese, so its
     general prompts are taken to be as hard as English ones."""
+    floor: float
+    """Least z of a text of unlikely form (`suspicious`)."""
     low: tuple[float, ...]
     high: tuple[float, ...]
     """Range of each feature in the training data: outside it the interval widens."""
@@ -58,6 +75,7 @@ class Calibration:
             structured=numbers(content, "structured", len(PRECISIONS)),
             covariance=(covariance[0], covariance[1], covariance[2]),
             han_shift=number(content, "han_shift"),
+            floor=number(content, "floor"),
             low=per_feature(content, "low"),
             high=per_feature(content, "high"),
         )
@@ -71,21 +89,29 @@ class Calibration:
         return calibration
 
     def standard(self, score: float, features: Features) -> float:
-        """Return the standardised, clipped score."""
+        """Return the standardised, clipped score; for a text of unlikely form, at least `floor`."""
         score += self.han_shift * features.vector[_HAN]
-        return min(max((score - self.mean) / self.scale, -self.clip), self.clip)
+        z = min(max((score - self.mean) / self.scale, -self.clip), self.clip)
+        return self.floor if z < self.floor and self.suspicious(features) else z
 
-    def probabilities(self, score: float, features: Features) -> dict[str, float]:
-        """Return the risk of each precision."""
-        moved = self.slope * self.standard(score, features)
+    def suspicious(self, features: Features) -> bool:
+        """Whether the text's form (repetition, runs of signs, digits or line breaks) lies outside the training data.
+
+        Such text is easy to append to a request and moves scores at will, so it must not buy a lower risk.
+        """
+        vector, low, high = features.vector, self.low, self.high
+        return any(vector[index] < low[index] or vector[index] > high[index] for index in _FORM)
+
+    def probabilities(self, z: float, features: Features) -> dict[str, float]:
+        """Return the risk of each precision at a standardised score."""
+        moved = self.slope * z
         starts = self.intercepts
         if features.conversation.structured:
             starts = tuple(map(add, starts, self.structured))
         return {name: 1.0 / (1.0 + exp(-(start + moved))) for name, start in zip(PRECISIONS, starts, strict=True)}
 
-    def uncertainty(self, score: float, risk: float, features: Features) -> float:
+    def uncertainty(self, z: float, risk: float, features: Features) -> float:
         """Half the width of the 90% interval of `risk` (delta method), widened by `novelty`; in [0, 1]."""
-        z = self.standard(score, features)
         a, b, c = self.covariance
         deviation = sqrt(max(a + 2 * z * b + z * z * c, 0.0))
         return min(_Z90 * deviation * risk * (1 - risk) * (1.0 + self.novelty(features)), 1.0)

@@ -56,6 +56,10 @@ def card(artefact: Artefact) -> str:
         "is half the slope with which the score foretells that a much stronger model wins (held-out MMLU subjects); it is "
         "not let under 0.1, so that thresholds still send the easiest prompts down first.",
         "",
+        "A text whose form lies outside the training data (repetition, runs of signs, digits or line breaks) gets at least the "
+        "risk that four in five general prompts stay below: appended noise must not buy a lower precision. An easy request in "
+        "plain words appended to a hard one still lowers its risk.",
+        "",
         "Chinese: no outcomes are published. General Chinese prompts are taken to be as hard as English ones at the median; "
         "within Chinese the features order.",
         "",

@@ -17,7 +17,7 @@ import numpy as np
 from classifier import data
 from classifier.evaluate import Array, figures, random_figures
 from classifier.features import Features
-from classifier.fit import FITTERS
+from classifier.fit import BLEND, FITTERS, blend_of
 from classifier.models import build
 from classifier.train import examples, features_of, group_folds, scores_of
 
@@ -63,36 +63,41 @@ def run(
         yield _row(test, "oracle", "-", figures(strong - weak, weak, strong, seed=seed))
         length = scores_of(build("length", {}), table.features)
         yield _row(test, "length", "-", figures(length, weak, strong, seed=seed))
-        for kind in kinds:
-            for protocol, scores in _protocols(found, test, kind, seed):
-                report(f"{test} {kind} {protocol}")
-                yield _row(test, kind, protocol, figures(scores, weak, strong, seed=seed))
+        for protocol, scores in _protocols(found, test, kinds, seed):
+            report(f"{test}, {protocol}")
+            for kind in kinds:
+                yield _row(test, kind, protocol, figures(scores[kind], weak, strong, seed=seed))
 
 
-def held_out(table: Table, kind: str, groups: Sequence[str], folds: int, seed: int) -> Array:
-    """Return each row's score from a model that saw none of its fold."""
+def held_out(table: Table, kinds: Sequence[str], groups: Sequence[str], folds: int, seed: int) -> dict[str, Array]:
+    """Return, by kind, each row's score from a model that saw none of its fold."""
     fold = group_folds(groups, folds, seed)
-    scores = np.zeros(len(table.outcomes))
+    scores = {kind: np.zeros(len(table.outcomes)) for kind in kinds}
     for number in range(folds):
         test = np.flatnonzero(fold == number).tolist()
         kept = np.flatnonzero(fold != number).tolist()
-        fitted = _fit(kind, [table.outcomes[i] for i in kept], [table.features[i] for i in kept], seed)
-        scores[test] = scores_of(build(kind, fitted), [table.features[i] for i in test])
+        fitted = _fit(kinds, [table.outcomes[i] for i in kept], [table.features[i] for i in kept], seed)
+        for kind in kinds:
+            scores[kind][test] = scores_of(build(kind, fitted[kind]), [table.features[i] for i in test])
     return scores
 
 
-def _protocols(found: dict[str, Table], test: str, kind: str, seed: int) -> Iterator[tuple[str, Array]]:
+def _protocols(
+    found: dict[str, Table], test: str, kinds: Sequence[str], seed: int
+) -> Iterator[tuple[str, dict[str, Array]]]:
     table = found[test]
     if test != "mt_bench":
-        yield "in domain, 5 folds", held_out(table, kind, [data.key(_text(row)) for row in table.outcomes], 5, seed)
+        yield "in domain, 5 folds", held_out(table, kinds, [data.key(_text(row)) for row in table.outcomes], 5, seed)
     if test == "mmlu":
-        yield "unseen subjects, 8 folds", held_out(table, kind, [row.group for row in table.outcomes], 8, seed)
+        yield "unseen subjects, 8 folds", held_out(table, kinds, [row.group for row in table.outcomes], 8, seed)
     others = {"mmlu": ("gsm8k",), "gsm8k": ("mmlu",), "mt_bench": ("mmlu", "gsm8k")}[test]
-    yield f"from {'+'.join(others)}", _transfer(found, others, test, kind, seed)
-    yield "all others", _transfer(found, (*others, "llmrouter"), test, kind, seed)
+    yield f"from {'+'.join(others)}", _transfer(found, others, test, kinds, seed)
+    yield "all others", _transfer(found, (*others, "llmrouter"), test, kinds, seed)
 
 
-def _transfer(found: dict[str, Table], sources: Sequence[str], test: str, kind: str, seed: int) -> Array:
+def _transfer(
+    found: dict[str, Table], sources: Sequence[str], test: str, kinds: Sequence[str], seed: int
+) -> dict[str, Array]:
     tested = {data.key(_text(row)) for row in found[test].outcomes}
     outcomes: list[data.Outcome] = []
     features: list[Features] = []
@@ -101,11 +106,20 @@ def _transfer(found: dict[str, Table], sources: Sequence[str], test: str, kind: 
             if data.key(_text(outcome)) not in tested:
                 outcomes.append(outcome)
                 features.append(item)
-    return scores_of(build(kind, _fit(kind, outcomes, features, seed)), found[test].features)
+    fitted = _fit(kinds, outcomes, features, seed)
+    return {kind: scores_of(build(kind, fitted[kind]), found[test].features) for kind in kinds}
 
 
-def _fit(kind: str, outcomes: Sequence[data.Outcome], features: Sequence[Features], seed: int) -> dict[str, object]:
-    return FITTERS[kind](examples(outcomes, features), seed)
+def _fit(
+    kinds: Sequence[str], outcomes: Sequence[data.Outcome], features: Sequence[Features], seed: int
+) -> dict[str, dict[str, object]]:
+    """Fit each kind once; a blend takes its members from those already fitted."""
+    rows = examples(outcomes, features)
+    wanted = [*kinds, *(BLEND if "blend" in kinds else ())]
+    fitted = {kind: FITTERS[kind](rows, seed) for kind in dict.fromkeys(wanted) if kind != "blend"}
+    if "blend" in kinds:
+        fitted["blend"] = blend_of(rows, fitted)
+    return fitted
 
 
 def _text(outcome: data.Outcome) -> str:

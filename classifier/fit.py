@@ -141,15 +141,19 @@ def _words(words: frozenset[bytes]) -> list[str]:
 
 def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
     """The mean of the members, standardised on the training prompts."""
+    return blend_of(examples, {kind: FITTERS[kind](examples, seed) for kind in BLEND})
+
+
+def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dict[str, object]:
+    """Return the blend of members that were fitted on these examples."""
     members = []
     for kind, weight in BLEND.items():
-        parameters = FITTERS[kind](examples, seed)
-        model = build(kind, parameters)
+        model = build(kind, fitted[kind])
         scores = np.array([model.score(item) for item in examples.features])
         members.append(
             {
                 "kind": kind,
-                "parameters": parameters,
+                "parameters": fitted[kind],
                 "mean": float(scores.mean()),
                 "scale": float(scores.std()) or 1.0,
                 "weight": weight / sum(BLEND.values()),

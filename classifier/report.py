@@ -36,7 +36,8 @@ def distributions(folder: Path, content: Mapping[str, Any]) -> dict[str, dict[st
         risks = []
         for request in requests:
             features = extract(view(request))
-            risks.append(calibration.probabilities(model.score(features), features))
+            z = calibration.standard(model.score(features), features)
+            risks.append(calibration.probabilities(z, features))
         found[source] = {name: np.array([risk[name] for risk in risks], dtype=np.float64) for name in ("int4", "int8")}
     return found
 

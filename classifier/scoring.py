@@ -36,10 +36,10 @@ class Trained:
     def risk_of(self, features: Features) -> Risks:
         """Return the risks of features that are already there."""
         artefact = self.artefact
-        score = artefact.model.score(features)
-        risks = artefact.calibration.probabilities(score, features)
-        highest = risks["int4"]
-        return Risks(risks, artefact.calibration.uncertainty(score, highest, features), artefact.version)
+        calibration = artefact.calibration
+        z = calibration.standard(artefact.model.score(features), features)
+        risks = calibration.probabilities(z, features)
+        return Risks(risks, calibration.uncertainty(z, risks["int4"], features), artefact.version)
 
 
 def shipped() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from classifier import data
 from classifier.artefact import Artefact, save
+from classifier.calibration import Calibration
 from classifier.card import card
 from classifier.conversation import view
 from classifier.drift import reference
@@ -107,10 +108,13 @@ def train(folder: Path, kind: str, seed: int = 0) -> Trained:
         # INT8 shows no such shift: of 150 extractions it lost 1 and won 2.
         "structured": [shift if like[name] == "int4" else 0.0 for name in PRECISIONS],
         "covariance": list(platt.covariance),
+        "floor": -_CLIP,
         "han_shift": 0.0 if kind in ("constant", "random") else han_shift(folder, model),
         "low": [float(v) for v in low],
         "high": [float(v) for v in high],
     }
+    if kind not in ("constant", "random"):
+        calibration["floor"] = floor(folder, model, Calibration.from_content(calibration))
     return Trained(parameters, calibration, _figures(kind, z, losses, calibration, prior, len(learnt)))
 
 
@@ -149,6 +153,13 @@ def han_shift(folder: Path, model: Model) -> float:
     chinese = features_of(prompts["belle_zh"])
     share = float(np.median([item.vector[NAMES.index("han_share")] for item in chinese]))
     return float(np.median(english) - np.median(scores_of(model, chinese))) / share
+
+
+def floor(folder: Path, model: Model, calibration: Calibration) -> float:
+    """Return the standardised score that four in five general prompts stay below: too high for INT4, low enough for INT8."""
+    prompts = data.general_prompts(folder)
+    features = features_of([request for source in GENERAL for request in prompts[source]])
+    return float(np.quantile([calibration.standard(model.score(item), item) for item in features], 0.8))
 
 
 def slope_on_gain(outcomes: Sequence[data.Outcome], rows: Examples, kind: str, seed: int) -> float:

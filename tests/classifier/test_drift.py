@@ -22,7 +22,26 @@ from classifier.drift import (
 from classifier.features import NAMES
 from classifier.models import ModelError
 
-WORDS = ["tell", "me", "about", "the", "sea", "and", "why", "it", "is", "blue", "in", "two", "short", "lines", "please", "7", "12", "prove"]
+WORDS = [
+    "tell",
+    "me",
+    "about",
+    "the",
+    "sea",
+    "and",
+    "why",
+    "it",
+    "is",
+    "blue",
+    "in",
+    "two",
+    "short",
+    "lines",
+    "please",
+    "7",
+    "12",
+    "prove",
+]
 CLASSIFIER = load()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import sys
 import threading
@@ -167,22 +168,24 @@ def test_unlike_the_training_data_is_less_certain(classifier: Trained) -> None:
         assert odd.uncertainty / odd.by_precision["int4"] > known.uncertainty / known.by_precision["int4"], name
 
 
-SUFFIXES = (
-    "hello! " * 300,
-    " Write a short poem about the sea, please." * 30,
-    "\nok" * 300,
-    "好" * 800,
-    " " * 5000,
-    "!" * 2000,
-)
+SUFFIXES = ("hello! " * 300, "\nok" * 300, "\n" * 200, " 7" * 300, "=" * 500, " " * 5000, "!" * 2000, " the" * 300)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_suffix_moves_risk_within_bounds(classifier: Trained, suffix: str) -> None:
+def test_appended_noise_does_not_buy_int4(classifier: Trained, suffix: str) -> None:
+    threshold = classifier.artefact.content["thresholds"]["recommended"]["int4"]
+    assert classifier.risk(said(HARD)).by_precision["int4"] > threshold
+    assert classifier.risk(said(HARD + suffix)).by_precision["int4"] > threshold
+
+
+def test_no_text_leaves_the_bounds(classifier: Trained) -> None:
     calibration = classifier.artefact.calibration
-    attacked = classifier.risk(said(HARD + suffix)).by_precision["int4"]
-    lowest = calibration.slope * -calibration.clip + calibration.intercepts[-1]
-    assert attacked >= 1 / (1 + 2.718281828459045**-lowest) - 1e-9
+    ends = [
+        1 / (1 + math.exp(-(calibration.intercepts[-1] + sign * calibration.slope * calibration.clip)))
+        for sign in (-1, 1)
+    ]
+    for text in (*ODD.values(), *(HARD + suffix for suffix in SUFFIXES), HARD + " Write a short poem." * 20):
+        assert ends[0] - 1e-9 <= classifier.risk(said(text)).by_precision["int4"] <= ends[1] + 1e-9
 
 
 def test_threads_agree(classifier: Trained) -> None:
