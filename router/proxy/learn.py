@@ -22,6 +22,7 @@ def learn(outcome: Outcome, now: float) -> None:
     traffic.tokens_10s.add(now, tokens)
     traffic.tokens_60s.add(now, tokens)
     estimator = replica.estimator
+    replica.observed_at = now
     if outcome.first_token_at is not None:
         ttft = outcome.first_token_at - outcome.sent_up
         traffic.ttft_60s.add(now, ttft)

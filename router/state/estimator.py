@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from router.decision.types import Speed
 
 
@@ -96,3 +98,22 @@ class SpeedEstimator:
         service = self._service_s / self._service_weight if self._service_weight else 0.0
         queue = waiting * service / max(1.0, running) if waiting > 0.0 else 0.0
         return Speed(queue, base, per_token, itl_base + itl_slope * (running + 1.0))
+
+
+def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30.0) -> Speed:
+    """Return a speed whose bad memories fade: what is slower than `baseline` halves its excess every `half_life_s`.
+
+    A replica that was slow once gets no more requests, and so no chance to show that it isn't any longer; without this
+    it would never be chosen again. The queue is left alone: it is read live.
+    """
+    keep = math.exp(-math.log(2.0) * max(0.0, age_s) / half_life_s)
+
+    def fade(value: float, usual: float) -> float:
+        return usual + (value - usual) * keep if value > usual else value
+
+    return Speed(
+        speed.queue_s,
+        fade(speed.prefill_base_s, baseline.prefill_base_s),
+        fade(speed.prefill_per_token_s, baseline.prefill_per_token_s),
+        fade(speed.itl_s, baseline.itl_s),
+    )

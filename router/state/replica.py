@@ -10,7 +10,7 @@ from router.config.problems import masked
 from router.config.schema import BreakerConfig
 from router.decision.types import Speed
 from router.state.breaker import Breaker
-from router.state.estimator import SpeedEstimator
+from router.state.estimator import SpeedEstimator, relaxed
 
 _COOL_DOWN_S = 1.0
 _COOL_DOWN_MAX_S = 300.0
@@ -28,6 +28,9 @@ class Replica:
         self.pool = Pool(url)
         self.breaker = Breaker(breaker.failures, breaker.open_s, breaker.open_max_s)
         self.estimator = SpeedEstimator()
+        self.baseline: Speed | None = None
+        """Speed of an idle replica, as the readiness probe saw it."""
+        self.observed_at = -math.inf
         self.ready = False
         self.ever_ready = False
         self.draining = False
@@ -63,7 +66,11 @@ class Replica:
     def speed(self, now: float, stale_s: float) -> Speed | None:
         """Return what one more request would see here."""
         running, waiting = self.load(now, stale_s)
-        return self.estimator.speed(running, waiting)
+        speed = self.estimator.speed(running, waiting)
+        if speed is None or self.baseline is None or self.inflight > 0:
+            # While an own request runs, its end will tell.
+            return speed
+        return relaxed(speed, self.baseline, now - self.observed_at)
 
     def success(self) -> None:
         """Note an answer without error. A late one, to a request sent before the breaker opened, does not close it."""
@@ -91,4 +98,5 @@ class Replica:
         self.ready = True
         self.ever_ready = True
         self.last_error = None
-        self.last_byte_at = now
+        self.last_byte_at = self.observed_at = now
+        self.baseline = self.baseline or self.estimator.speed(0.0, 0.0)

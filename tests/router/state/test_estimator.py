@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.state.estimator import DecayingLine, SpeedEstimator
+from router.decision.types import Speed
+from router.state.estimator import DecayingLine, SpeedEstimator, relaxed
 
 ANY = settings(max_examples=200, deadline=None)
 observations = st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 1e4)), max_size=40)
@@ -110,3 +112,19 @@ def test_the_estimates_of_a_known_server_converge() -> None:
     assert abs(speed.itl_s - 0.0122) < 0.002
     # Thirty wait, ten places, two seconds each.
     assert abs(speed.queue_s - 6.0) < 0.01
+
+
+def test_a_slow_past_fades_while_the_replica_idles() -> None:
+    slow, usual = Speed(0.5, 2.0, 0.01, 0.4), Speed(0.0, 0.1, 0.001, 0.02)
+    assert relaxed(slow, usual, 0.0) == slow
+    half = relaxed(slow, usual, 30.0)
+    assert half.prefill_base_s == pytest.approx(1.05)
+    assert half.itl_s == pytest.approx(0.21)
+    assert half.queue_s == 0.5
+    late = relaxed(slow, usual, 3000.0)
+    assert late.prefill_base_s == pytest.approx(0.1)
+
+
+def test_a_fast_past_does_not_fade() -> None:
+    fast, usual = Speed(0.0, 0.05, 0.0005, 0.01), Speed(0.0, 0.1, 0.001, 0.02)
+    assert relaxed(fast, usual, 1000.0) == fast
