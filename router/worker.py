@@ -54,7 +54,8 @@ class Worker:
         self._monitor = Monitor(self.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None)
-        self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s)
+        password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+        self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
         self._telemetry = Telemetry(self._metrics, self._sink, log)
         decider = Decider(scorer, config.policy, config.policy_version)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry)
