@@ -15,11 +15,8 @@ from pathlib import Path
 
 from classifier.crossval import TRAINED, run, tables
 
-# arXiv 2406.18665, its best routers (with augmented training data).
-PAPER = (
-    "RouteLLM's best, as published: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3.\n"
-    "Its routers saw the whole benchmarks' prompts in other proportions and no MMLU label in domain; compare with care."
-)
+# As quoted for arXiv 2406.18665's best routers, which learnt from preferences and augmented labels, not from these outcomes.
+PAPER = "RouteLLM's best: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3."
 
 
 def main() -> None:
