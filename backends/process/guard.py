@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import os
 import selectors
+import shlex
 import signal
 import sys
 import time
@@ -26,6 +27,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 """Between two looks at what is left of a tree that is being ended."""
+START_MARK = "=== started "
+"""Begins the line that the log has before each start's output."""
 _REST_GRACE_S = 5.0
 """For descendants that their parent left behind."""
 
@@ -148,6 +151,8 @@ class Guard:
         """Start the command, wait for its end or for ours; the exit code comes back."""
         if sys.platform == "linux":
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if self._log is not None:
+            self._log.write(f"{START_MARK}{time.strftime('%Y-%m-%d %H:%M:%S %z')}: {shlex.join(self._argv)}\n".encode())
         self._root = self._start()
         while self._status is None and not self._ends:
             self._step(None)
