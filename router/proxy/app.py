@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 from urllib.parse import parse_qs
@@ -49,7 +48,7 @@ class ProxyApp:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         endpoint = ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
-        outcome = Outcome(request_id_of(headers), endpoint, asyncio.get_running_loop().time())
+        outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         self.inflight += 1
         try:
             if self.inflight > self._config.server.max_concurrent:
@@ -69,7 +68,7 @@ class ProxyApp:
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
         finally:
             self.inflight -= 1
-            outcome.ended = asyncio.get_running_loop().time()
+            outcome.ended = time.monotonic()
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             if path != b"/health":
@@ -125,7 +124,9 @@ class ProxyApp:
         raw = await client.body(headers, self._max_body)
         directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
         endpoint = CHAT if path == b"/v1/route" else outcome.endpoint
-        body: Body = parse_body(raw) if raw or endpoint is not OTHER else {}
+        # On a path that only passes through, the body may be anything, a form with an audio file for example.
+        as_json = endpoint is not OTHER or raw[:1] == b"{"
+        body: Body = parse_body(raw) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
@@ -151,7 +152,7 @@ class ProxyApp:
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
         exchange = Exchange(client, outcome, question, self._decider, self._config.timeouts, self._telemetry.retried)
-        await exchange.run(scope["method"].encode(), upstream_path, headers, raw, body)
+        await exchange.run(scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
 
     async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
         decision = self._decider.decide(question, outcome.began)
