@@ -1,6 +1,6 @@
 """Every registered model on RouteLLM's outcomes (MMLU, GSM8K, MT-bench), beside random, oracle and length.
 
-    python benchmarks/classifier/routellm_table.py --data shared/data [--models linear,blend]
+    python benchmarks/classifier/routellm_table.py --data DATA [--models linear,blend]
 
 Prints a table and writes `benchmarks/out/routellm_table.json`. About three minutes on two cores.
 """
