@@ -13,6 +13,7 @@ from router.proxy.errors import ApiError
 from router.proxy.failures import is_client_error
 from router.proxy.outcome import Outcome
 from router.proxy.sse import StreamRelay, rename_model
+from router.proxy.surface import OTHER
 from router.proxy.usage import usage_of_answer
 from router.state import Replica
 
@@ -59,6 +60,9 @@ async def relay_stream(
         now = time.monotonic()
         replica.last_byte_at = now
         out = relay.feed(piece)
+        if relay.failed_first and not is_client_error(relay.error or ""):
+            # Nothing of an answer has come: another replica may still give one.
+            raise UpstreamError("closed", "the replica sent an error before the first token")
         if relay.first_token:
             outcome.last_token_at = now
             if not began:
@@ -135,6 +139,8 @@ async def relay_whole(
         else:
             await connection.wait()
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if not body.strip() and outcome.endpoint is not OTHER:
+        raise UpstreamError("protocol", "the replica answered with nothing")
     if rename is not None:
         body = rename_model(body, *rename)
     outcome.status = status

@@ -54,7 +54,11 @@ def read_directives(headers: Headers, request_id: str, scenarios: Mapping[str, S
         text = value.decode("latin-1").strip()
         if name == b"x-bitgear-scenario":
             if text not in scenarios:
-                raise bad_field("x-bitgear-scenario", f"expected one of {', '.join(scenarios)}, found {text[:64]!r}")
+                raise bad_field(
+                    "x-bitgear-scenario",
+                    f"expected one of {', '.join(scenarios)}, found {text[:64]!r}",
+                    "invalid_value",
+                )
             scenario = text
         elif name == b"x-bitgear-precision":
             precision = text
@@ -69,7 +73,7 @@ def _risk(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise bad_field("x-bitgear-max-risk", f"expected a number in [0, 1], found {text[:64]!r}")
+        raise bad_field("x-bitgear-max-risk", f"expected a number in [0, 1], found {text[:64]!r}", "invalid_value")
     return value
 
 
@@ -90,7 +94,9 @@ def resolve(model: object, directives: Directives, fleet: Fleet) -> Target:
     if directives.precision is not None:
         headed = _variant_of(group, directives.precision)
         if wanted is not None and wanted != headed:
-            raise bad_field("x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}")
+            raise bad_field(
+                "x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}", "invalid_value"
+            )
         wanted = headed
     scenario = fleet.scenarios[directives.scenario or group.scenario]
     return Target(group, model, wanted, scenario)
