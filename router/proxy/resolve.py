@@ -92,22 +92,23 @@ def resolve(model: object, directives: Directives, fleet: Fleet) -> Target:
         raise ApiError(404, f"The model {model[:128]!r} does not exist. Known: {known}.", "model", "model_not_found")
     wanted: str | None = pin if at else None
     if directives.precision is not None:
-        headed = _variant_of(group, directives.precision)
-        if wanted is not None and wanted != headed:
+        fitting = _variants_of(group, directives.precision)
+        if wanted is not None and wanted not in fitting:
             raise bad_field(
                 "x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}", "invalid_value"
             )
-        wanted = headed
+        wanted = wanted or fitting[0]
     scenario = fleet.scenarios[directives.scenario or group.scenario]
     return Target(group, model, wanted, scenario)
 
 
-def _variant_of(group: Group, name: str) -> str:
+def _variants_of(group: Group, name: str) -> list[str]:
+    """Return the variants that a precision (or a variant's name) means, those that serve now first."""
     if name in group.variants:
-        return name
-    for variant in group.variants.values():
-        if variant.spec.precision == name:
-            return variant.name
+        return [name]
+    fitting = [v for v in group.variants.values() if v.spec.precision == name]
+    if fitting:
+        return [v.name for v in sorted(fitting, key=lambda v: not any(r.ready for r in v.replicas))]
     raise bad_field(
         "x-bitgear-precision",
         f"{group.name!r} has no variant {name[:64]!r}; it has {', '.join(group.variants)}",
