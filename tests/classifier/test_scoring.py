@@ -67,7 +67,7 @@ def test_the_order_of_keys_is_irrelevant(body: dict[str, Any]) -> None:
             return {key: turned(value[key]) for key in reversed(value)}
         return [turned(item) for item in value] if isinstance(value, list) else value
 
-    classifier = EVERY[0]
+    classifier = EVERY[shipped().index("default")]
     assert classifier.risk(body) == classifier.risk(turned(body)) == classifier.risk(body)
 
 
