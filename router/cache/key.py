@@ -106,10 +106,8 @@ def tenant_of(headers: Iterable[tuple[bytes, bytes]], name: bytes, secret: bytes
             found = value
         elif header == b"x-api-key":
             spare = value
-    value = found or spare
-    if not value:
-        return ANONYMOUS
-    return tenant_of_credential(value, secret)
+    credential = found or spare
+    return tenant_of_credential(credential, secret) if credential else ANONYMOUS
 
 
 def tenant_of_credential(value: bytes, secret: bytes = b"") -> str:

@@ -128,7 +128,8 @@ class Link(asyncio.Protocol):
 
 def _packed(command: tuple[Argument, ...]) -> bytes:
     # hiredis's types know only commands of one word.
-    return hiredis.pack_command(command)  # type: ignore[arg-type]
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]
+    return packed
 
 
 async def connect(address: Address, timeout_s: float, on_lost: Callable[[str, bool], None]) -> Link:
