@@ -36,7 +36,7 @@ def read_control(headers: Iterable[tuple[bytes, bytes]]) -> Control:
                 found = found._replace(no_store=True)
             elif directive == "no-cache":
                 found = found._replace(no_cache=True)
-            elif directive == "max-age" and argument.strip('" ').isdigit():
+            elif directive == "max-age" and argument.strip('" ').isdecimal():
                 found = found._replace(max_age_s=float(argument.strip('" ')[:12]))
     return found
 
