@@ -64,6 +64,11 @@ def request_key(path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) 
     return Key(digest, f"{prefix_of(place.group, place.tenant)}{{{digest}}}", f"{LEASE_PREFIX}:{{{digest}}}")
 
 
+def has_long_number(raw: bytes) -> bool:
+    """Return whether the bytes may hold an integer that the fast parser does not read exactly."""
+    return _LONG_NUMBER.search(raw) is not None
+
+
 def _pin(place: Place) -> bytes:
     return b"" if place.pin is None else b"@" + place.pin.encode()
 
@@ -74,7 +79,7 @@ def prefix_of(group: str, tenant: str) -> str:
 
 
 def _normal(raw: bytes, body: Mapping[str, Any]) -> bytes | None:
-    if _LONG_NUMBER.search(raw) is not None:
+    if has_long_number(raw):
         return _exact(raw)
     kept = {name: value for name, value in body.items() if name not in IGNORED}
     for name in _SAME_AS_INTEGERS:

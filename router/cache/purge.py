@@ -14,6 +14,8 @@ from router.cache.link import Link, connect
 
 _TIMEOUT_S = 5.0
 _BATCH = 1000
+_ANY = PREFIX.replace(":c1", ":[cs]1")
+"""Entries, and what remembers wordings."""
 _NAME = re.compile(r"[A-Za-z0-9_=-]{1,64}")
 
 
@@ -32,7 +34,7 @@ class Selection(NamedTuple):
             if value is not None and not _NAME.fullmatch(value):
                 raise ValueError(f"{what}: {value[:64]!r} is none")
         group = "*" if self.group is None else quote(self.group, safe="")
-        return f"{PREFIX}:{group}:{self.tenant or '*'}:{{{self.key or '*'}}}"
+        return f"{_ANY}:{group}:{self.tenant or '*'}:{{{self.key or '*'}}}"
 
 
 async def purge(address: Address, selection: Selection) -> int:

@@ -174,6 +174,21 @@ class CacheConfig(Settings):
     )
 
 
+class SemanticConfig(Settings):
+    """Answers to the same question in other words. Every word that is on no list of harmless ones must be the same."""
+
+    enabled: bool = Field(False, description="Take answers to other wordings of the last user turn.")
+    threshold: float = Field(
+        0.4, ge=0, le=1, description="Least likeness of two wordings (cosine of hashed words and trigrams)."
+    )
+    sample: float = Field(
+        0.05, ge=0, le=1, description="Share of such hits that are answered afresh instead, and compared."
+    )
+    max_wrong: float = Field(
+        0.02, ge=0, le=1, description="Share of compared answers that may differ; above it the threshold rises by 0.05."
+    )
+
+
 class GroupCacheConfig(Settings):
     """What one group does otherwise than `cache` says."""
 
@@ -181,6 +196,9 @@ class GroupCacheConfig(Settings):
         None, description="Which requests use the cache. None: as `cache.requests` says."
     )
     ttl_s: float | None = Field(None, ge=1, description="How long an answer is kept, seconds. None: `cache.ttl_s`.")
+    semantic: SemanticConfig = Field(
+        default_factory=SemanticConfig, description="Answers to the same question in other words."
+    )
 
 
 class LocalConfig(Settings):

@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -17,7 +17,9 @@ from router.cache.capture import Asked, Capture
 from router.cache.entry import Entry, Format, UnreadableEntry
 from router.cache.flights import Flight, Flights, Landing
 from router.cache.key import Key, Place, request_key, tenant_of, tenant_of_credential
+from router.cache.lease import Lease
 from router.cache.purge import Selection, purge
+from router.cache.revision import revisions
 from router.cache.rules import Control, Requests, cacheable, read_control
 from router.cache.scripts import HELD_BY_OTHER, LEASE_TAKEN
 from router.cache.secret import CacheSetupError, read_secret
@@ -32,8 +34,9 @@ from router.proxy.headers import decision_header
 from router.proxy.json_body import Body
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Target
+from router.proxy.semantic import Alike, Semantic, Wording
 from router.proxy.sse import rename_model
-from router.proxy.surface import Endpoint
+from router.proxy.surface import CHAT, Endpoint
 from router.proxy.usage import Usage
 from router.proxy.validation import output_limit
 
@@ -55,6 +58,8 @@ class Plan(NamedTuple):
     usage: bool
     """Whether a stream is to tell its usage."""
     capture: Capture
+    wording: Wording | None
+    """Where the group takes answers to other wordings too."""
 
 
 class _Settings(NamedTuple):
@@ -66,7 +71,13 @@ class Caching:
     """One worker's cache: `plan` is asked for every request, `serve` for those it gives a plan for."""
 
     def __init__(
-        self, runtime: Runtime, store: Store, form: Format, decider: Decider, tenant_secret: bytes = b""
+        self,
+        runtime: Runtime,
+        store: Store,
+        form: Format,
+        decider: Decider,
+        log: logging.Logger,
+        tenant_secret: bytes = b"",
     ) -> None:
         self._config: CacheConfig = runtime.config.cache
         self.store = store
@@ -80,6 +91,8 @@ class Caching:
         self._max_entry = int(self._config.max_entry_kib * 1024)
         self._lease_ms = round(self._config.lease_s * 1000)
         self._groups = {name: self._settings(runtime, name) for name in runtime.groups()}
+        wanting = {n: g.cache.semantic for n, g in runtime.config.groups.items() if g.cache.semantic.enabled}
+        self.semantic = Semantic(store, form, wanting, log)
         self.unreadable = 0
         """Entries that could not be read."""
 
@@ -142,7 +155,8 @@ class Caching:
             return None
         asked = Asked(endpoint.name, output_limit(body) is not None)
         usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        return Plan(key, control, asked, settings.ttl_s, tenant, usage, Capture(self._max_entry))
+        wording = self.semantic.wording(path, raw, body, place) if endpoint is CHAT else None
+        return Plan(key, control, asked, settings.ttl_s, tenant, usage, Capture(self._max_entry), wording)
 
     async def serve(
         self, plan: Plan, client: Client, outcome: Outcome, question: Question, upstream: Callable[[], Awaitable[None]]
@@ -176,10 +190,10 @@ class Caching:
         """Look, else ask upstream, for all who ask the same meanwhile."""
         plan, digest = request.plan, request.plan.key.digest
         landing: Landing = "left"
-        lease: _Lease | None = None
+        lease: Lease | None = None
         try:
             found = await self._look_or_lease(request, deadline)
-            if isinstance(found, _Lease):
+            if isinstance(found, Lease):
                 lease = found
             elif found is not None and self._fitting(request, found) is not None:
                 # Those who wait need not wait for this client to read.
@@ -187,7 +201,13 @@ class Caching:
                 self._flights.end(digest, flight, landing)
                 await self._from_entry(request, found)
                 return
-            landing = await self._ask(request, lease)
+            alike = await self.semantic.find(plan.wording, plan.key) if plan.wording is not None else None
+            if alike is not None and not alike.check and self._fitting(request, alike.entry) is not None:
+                landing = alike.entry
+                self._flights.end(digest, flight, landing)
+                await self._from_entry(request, alike.entry, alike.likeness)
+                return
+            landing = await self._ask(request, lease, alike)
         except ClientLeft:
             landing = "left"
             raise
@@ -198,15 +218,19 @@ class Caching:
         finally:
             if lease is not None:
                 lease.end()
-                if not isinstance(landing, Entry):
+                if not lease.given_back:
                     self.store.lease(plan.key, lease.token, "alone" if landing == "alone" else "free")
             self._flights.end(digest, flight, landing)
 
-    async def _ask(self, request: _Request, lease: _Lease | None) -> Landing:
+    async def _ask(self, request: _Request, lease: Lease | None, alike: Alike | None) -> Landing:
         if lease is not None:
             lease.keep_alive(self.store, request.plan.key)
         await request.upstream()
-        return self._keep(request, lease.token if lease is not None else None) or "alone"
+        entry = self._keep(request, lease)
+        if entry is not None and alike is not None and alike.check:
+            agreed = self.semantic.check(request.question.target.group.name, alike.entry, entry)
+            request.outcome.cache_check = "confirmed" if agreed else "wrong"
+        return entry or "alone"
 
     async def _look(self, plan: Plan, token: str | None) -> Entry | int | None:
         found = await self.store.look(plan.key, token, self._lease_ms)
@@ -219,14 +243,14 @@ class Caching:
             return None
         return entry if entry.kind == plan.asked.kind else None
 
-    async def _look_or_lease(self, request: _Request, deadline: float) -> Entry | _Lease | None:
+    async def _look_or_lease(self, request: _Request, deadline: float) -> Entry | Lease | None:
         token, pause = secrets.token_hex(8), _FIRST_POLL_S
         while True:
             found = await self._look(request.plan, token)
             if isinstance(found, Entry):
                 return found
             if found == LEASE_TAKEN:
-                return _Lease(token, self._lease_ms)
+                return Lease(token, self._lease_ms)
             left_s = deadline - asyncio.get_running_loop().time()
             if found != HELD_BY_OTHER or left_s <= 0:
                 return None
@@ -234,7 +258,7 @@ class Caching:
             await request.client.unless_left(asyncio.sleep(min(pause, left_s)))
             pause = min(pause * 1.5, _LONGEST_POLL_S)
 
-    def _keep(self, request: _Request, token: str | None) -> Entry | None:
+    def _keep(self, request: _Request, lease: Lease | None) -> Entry | None:
         outcome, plan = request.outcome, request.plan
         variant = outcome.variant
         if not outcome.ok or variant is None or (variant.spec.last_resort and request.question.target.pin is None):
@@ -245,10 +269,15 @@ class Caching:
         if data is None:
             return None
         ttl_s = plan.ttl_s * (1 - self._config.ttl_jitter * random.random())
-        self.store.put(plan.key, data, max(1, round(ttl_s * 1000)), token)
+        ttl_ms = max(1, round(ttl_s * 1000))
+        self.store.put(plan.key, data, ttl_ms, lease.token if lease is not None else None)
+        if lease is not None:
+            lease.given_back = True
+        if plan.wording is not None:
+            self.semantic.keep(plan.wording, plan.key, ttl_ms)
         return entry
 
-    async def _from_entry(self, request: _Request, entry: Entry | int | None) -> bool:
+    async def _from_entry(self, request: _Request, entry: Entry | int | None, likeness: float | None = None) -> bool:
         """Answer from an entry; False, with nothing sent, where it does not fit."""
         decision = self._fitting(request, entry)
         if decision is None or not isinstance(entry, Entry):
@@ -258,10 +287,12 @@ class Caching:
         age_s = entry.age_s(time.time_ns() // 1_000_000)
         outcome.cache, outcome.cache_age_s, outcome.status = "hit", age_s, 200
         outcome.decision, outcome.variant = decision, variant
+        outcome.cache_likeness = likeness
+        alike = b"" if likeness is None else b"; likeness=%.2f" % likeness
         outcome.usage = Usage(entry.prompt_tokens, entry.completion_tokens)
         headers = [
             (b"x-request-id", outcome.request_id.encode()),
-            (b"x-bitgear-cache", b"hit; age=%d" % age_s),
+            (b"x-bitgear-cache", b"hit; age=%d" % age_s + alike),
             (b"age", b"%d" % age_s),
             (b"x-bitgear-decision", decision_header(target.group.name, decision, None, variant.spec.simulated)),
         ]
@@ -306,29 +337,6 @@ class _Request(NamedTuple):
     upstream: Callable[[], Awaitable[None]]
 
 
-class _Lease:
-    """The right to ask upstream, renewed while it is held."""
-
-    def __init__(self, token: str, life_ms: int) -> None:
-        self.token = token
-        self._life_ms = life_ms
-        self._timer: asyncio.TimerHandle | None = None
-
-    def keep_alive(self, store: Store, key: Key) -> None:
-        """Renew it at each third of its life, until `end`."""
-
-        def renew() -> None:
-            store.lease(key, self.token, "renew", self._life_ms)
-            self.keep_alive(store, key)
-
-        self._timer = asyncio.get_running_loop().call_later(self._life_ms / 3000, renew)
-
-    def end(self) -> None:
-        """Renew no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-
 async def _replay(client: Client, headers: Headers, body: bytes) -> None:
     stream = [
         (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -357,20 +365,4 @@ def build_caching(runtime: Runtime, decider: Decider, env: Mapping[str, str], lo
         max_bytes=int(config.max_entry_kib * 1024),
         cipher=secret.cipher if secret is not None else None,
     )
-    return Caching(runtime, store, form, decider, secret.tenants if secret is not None else b"")
-
-
-def revisions(runtime: Runtime) -> Mapping[tuple[str, str | None], str]:
-    """Return the identity of the weights behind each group and each pinned variant.
-
-    A group's changes with any of its variants': an entry never outlives the weights that made it.
-    """
-    found: dict[tuple[str, str | None], str] = {}
-    for group, variants in runtime.groups().items():
-        rows: list[list[Any]] = []
-        for v in variants:
-            row = [v.variant, v.precision, v.kind, v.served_model, v.revision, v.last_resort]
-            found[group, v.variant] = orjson.dumps(row).decode()
-            rows.append(row)
-        found[group, None] = orjson.dumps(sorted(rows, key=lambda r: str(r[0]))).decode()
-    return found
+    return Caching(runtime, store, form, decider, log, secret.tenants if secret is not None else b"")

@@ -42,6 +42,10 @@ class Outcome:
     """Digest of the request, where it may use the cache."""
     cache_age_s: int = 0
     """Age of the answer that a hit gave."""
+    cache_likeness: float | None = None
+    """Of a hit on another wording of the question."""
+    cache_check: Literal["confirmed", "wrong"] | None = None
+    """What a fresh answer said of the one kept for another wording."""
     tenant: str | None = None
     status: int = 0
     """HTTP status for the client; 499 when the client left."""

@@ -71,6 +71,12 @@ class Metrics:
         self.cache_tokens = Counter(
             "bitgear_cache_tokens_saved", "Tokens of answers from the cache.", ["group", "kind"], registry=r
         )
+        self.cache_semantic = Counter(
+            "bitgear_cache_semantic",
+            "Answers to another wording: given (hit), or checked against a fresh one.",
+            ["group", "result"],
+            registry=r,
+        )
         self.cache_bytes = Counter(
             "bitgear_cache_bytes", "Bytes of entries read and written.", ["direction"], registry=r
         )
@@ -124,6 +130,10 @@ class Metrics:
                     self._observe(self.risk, candidate.risk, group, candidate.precision)
         if outcome.group is not None and outcome.endpoint.name != "other":
             self._count(self.cache_requests, 1, group, outcome.cache)
+        if outcome.cache_likeness is not None:
+            self._count(self.cache_semantic, 1, group, "hit")
+        if outcome.cache_check is not None:
+            self._count(self.cache_semantic, 1, group, outcome.cache_check)
         if outcome.cache == "hit":
             # Nothing was generated: tokens and times of the variant stay as they are.
             if outcome.usage is not None:

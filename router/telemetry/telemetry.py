@@ -78,6 +78,9 @@ def event_of(outcome: Outcome) -> dict[str, object]:
         event["tenant"] = outcome.tenant
     if outcome.cache == "hit":
         event["cache_age_s"] = outcome.cache_age_s
+        event["cache_likeness"] = outcome.cache_likeness
+    if outcome.cache_check is not None:
+        event["cache_check"] = outcome.cache_check
     if decision is not None:
         event["scenario"] = decision.scenario
         event["policy"] = decision.version

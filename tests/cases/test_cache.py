@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
-from router.store.valkey import PrivateValkey
 from tests.cases.helpers import CHAT_PATH, DONE, TEXT_WIRE, USAGE, WIRE, Start, metric, script, settled
 from tests.conftest import Bitgear, until
 from tests.support.client import Answer, RawClient, chat, fetch
@@ -20,23 +18,6 @@ from tests.support.wire import error_body, event, json_response, response
 PLAIN: list[Step] = [Send(json_response(WIRE.answer("four")))]
 STREAM: list[Step] = script(response([WIRE.role(), WIRE.content("fo"), WIRE.content("ur", "stop"), USAGE, DONE]))
 BOB = [("authorization", "Bearer sk-bob")]
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def redis_url(valkey: PrivateValkey) -> str:
-    from redis import Redis
-
-    with Redis.from_url(valkey.url) as client:
-        client.flushall()
-    return valkey.url
 
 
 async def started(start: Start, redis_url: str, urls: dict[str, str], **options: Any) -> Bitgear:

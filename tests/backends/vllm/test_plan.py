@@ -16,9 +16,7 @@ MACHINE = Machine((0, 1), 24.0)
 
 def _plan(home: Path, base: str | None, **backend: object) -> VariantPlan:
     settings = BackendSettings.model_validate({"kind": "vllm", "precision": "fp16", **backend})
-    (made,) = plan(
-        "qwen/g", base, [settings], home=home, machine=MACHINE, ports=iter([9000, 9001]), python="/e/python"
-    )
+    (made,) = plan("qwen/g", base, [settings], home=home, machine=MACHINE, ports=iter([9000, 9001]), python="/e/python")
     return made
 
 
