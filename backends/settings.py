@@ -15,7 +15,7 @@ PRECISION_BITS: dict[str, float] = {
     "bf16": 16,
     "fp8": 8.5,
     "int8": 8,
-    "mxfp4": 4.5,
+    "mxfp4": 4.25,
     "nvfp4": 4.5,
     "int4": 4,
 }

@@ -57,8 +57,8 @@ def card(artefact: Artefact) -> str:
         "not let under 0.1, so that thresholds still send the easiest prompts down first.",
         "",
         "A text whose form lies outside the training data (repetition, runs of signs, digits or line breaks) gets at least the "
-        "risk that four in five general prompts stay below: appended noise must not buy a lower precision. An easy request in "
-        "plain words appended to a hard one still lowers its risk.",
+        "risk that four in five general prompts stay below: much noise appended to a request does not buy a lower precision. A "
+        "little noise, or an easy request in plain words, appended to a hard one still lowers its risk.",
         "",
         "Chinese: no outcomes are published. General Chinese prompts are taken to be as hard as English ones at the median; "
         "within Chinese the features order.",

@@ -17,9 +17,9 @@ import numpy as np
 from classifier import data
 from classifier.evaluate import Array, figures, random_figures
 from classifier.features import Features
-from classifier.fit import BLEND, FITTERS, blend_of
+from classifier.fit import BLEND, FITTERS, blend_of, group_folds
 from classifier.models import build
-from classifier.train import examples, features_of, group_folds, scores_of
+from classifier.train import examples, features_of, scores_of
 
 TRAINED = ("linear", "trees", "words", "blend")
 """The models that learn."""

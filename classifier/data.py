@@ -1,6 +1,7 @@
 """Readers of the public data that training and evaluation use, and the splits they must respect.
 
-Files are JSON lines, gzipped or not, in the layout of `shared/data`; each reader names the fields it needs.
+Files are JSON lines, gzipped or not, under `routellm/`, `llmrouter/`, `precision/` and `prompts/` of one folder; each reader
+names the file and the fields it needs.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def chat(*turns: str) -> dict[str, object]:
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON-lines file. Raises `DataError` naming file and line."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; the folder must hold the layout of `shared/data`")
+        raise DataError(
+            f"{path}: no such file; the data folder must hold `routellm/`, `llmrouter/`, `precision/` and `prompts/`"
+        )
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):

@@ -30,6 +30,12 @@ class Examples:
 
     features: Sequence[Features]
     target: Array
+    groups: Sequence[str]
+    """Rows of one group (subject, task, or the prompt itself) stay together when the rows are split."""
+
+    def part(self, rows: Sequence[int]) -> Examples:
+        """Return some of the rows."""
+        return Examples([self.features[i] for i in rows], self.target[list(rows)], [self.groups[i] for i in rows])
 
     def matrix(self) -> Array:
         """Return the features as rows."""
@@ -139,6 +145,10 @@ def _words(words: frozenset[bytes]) -> list[str]:
     return [word.decode("ascii") for word in words if word.isascii() and word.isalpha() and len(word) <= 20]
 
 
+BLEND = ("linear", "trees", "words")
+"""Members of a blend, of equal weight."""
+
+
 def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
     """The mean of the members, standardised on the training prompts."""
     return blend_of(examples, {kind: FITTERS[kind](examples, seed) for kind in BLEND})
@@ -147,7 +157,7 @@ def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
 def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dict[str, object]:
     """Return the blend of members that were fitted on these examples."""
     members = []
-    for kind, weight in BLEND.items():
+    for kind in BLEND:
         model = build(kind, fitted[kind])
         scores = np.array([model.score(item) for item in examples.features])
         members.append(
@@ -156,14 +166,23 @@ def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dic
                 "parameters": fitted[kind],
                 "mean": float(scores.mean()),
                 "scale": float(scores.std()) or 1.0,
-                "weight": weight / sum(BLEND.values()),
+                "weight": 1 / len(BLEND),
             }
         )
     return {"members": members}
 
 
-BLEND: Mapping[str, float] = {"linear": 1.0, "trees": 1.0, "words": 1.0}
-"""Members of a blend and their weights."""
+def group_folds(groups: Sequence[str], folds: int, seed: int) -> Array:
+    """Return each row's fold; rows of one group share it, and folds have about the same size."""
+    names, index, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    fold_of = np.zeros(len(names))
+    filled = np.zeros(folds)
+    for group in sorted(order, key=lambda g: -sizes[g]):
+        fold_of[group] = filled.argmin()
+        filled[filled.argmin()] += sizes[group]
+    return np.asarray(fold_of[index], dtype=np.float64)
+
 
 FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {
     "linear": fit_linear,

@@ -24,7 +24,7 @@ from classifier.conversation import view
 from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
 from classifier.features import NAMES, Features, extract
-from classifier.fit import FITTERS, Examples, Platt, fit_platt, intercept_for, ranges
+from classifier.fit import FITTERS, Examples, Platt, fit_platt, group_folds, intercept_for, ranges
 from classifier.models import Model, build
 from classifier.report import GENERAL, distributions, recommended, summary
 from classifier.risks import PRECISIONS
@@ -52,14 +52,13 @@ def features_of(requests: Sequence[Mapping[str, object]]) -> list[Features]:
 
 
 def examples(outcomes: Sequence[data.Outcome], features: Sequence[Features] | None = None) -> Examples:
-    """Return training rows, each gain centred within its source."""
+    """Return training rows, each gain centred within its source (MMLU, GSM8K, each task of llmrouter)."""
     sources = np.array([outcome.source for outcome in outcomes])
     target: Array = np.array([outcome.gain for outcome in outcomes], dtype=np.float64)
     for source in np.unique(sources):
         target[sources == source] -= target[sources == source].mean()
-    return Examples(
-        features if features is not None else features_of([outcome.request for outcome in outcomes]), target
-    )
+    groups = [f"{outcome.source}/{outcome.group}" for outcome in outcomes]
+    return Examples(features if features is not None else features_of([o.request for o in outcomes]), target, groups)
 
 
 def training_outcomes(folder: Path) -> list[data.Outcome]:
@@ -172,23 +171,11 @@ def slope_on_gain(outcomes: Sequence[data.Outcome], rows: Examples, kind: str, s
     wins = np.array([float(outcome.gain > 0) for outcome in outcomes])
     test = (folds == 0) & mmlu
     kept = np.flatnonzero(folds != 0).tolist()
-    part = Examples([rows.features[i] for i in kept], rows.target[kept])
+    part = rows.part(kept)
     model = build(kind, FITTERS[kind](part, seed))
     scores = scores_of(model, [rows.features[i] for i in np.flatnonzero(test).tolist()])
     z = np.clip((scores - scores.mean()) / (scores.std() or 1.0), -_CLIP, _CLIP)
     return max(fit_platt(z, wins[test], 0.0, 10.0).slope, 0.0)
-
-
-def group_folds(groups: Sequence[str], folds: int, seed: int) -> Array:
-    """Return each row's fold; rows of one group share it, and folds have about the same size."""
-    names, index, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = np.zeros(len(names))
-    filled = np.zeros(folds)
-    for group in sorted(order, key=lambda g: -sizes[g]):
-        fold_of[group] = filled.argmin()
-        filled[filled.argmin()] += sizes[group]
-    return np.asarray(fold_of[index], dtype=np.float64)
 
 
 def _figures(

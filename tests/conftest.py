@@ -20,10 +20,9 @@ from router.worker import Worker
 FAST = {"health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5}}
 
 
-@pytest.fixture(scope="session")
-def event_loop_policy() -> uvloop.EventLoopPolicy:
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run tests on the loop that the worker runs on."""
-    return uvloop.EventLoopPolicy()
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import os
 import selectors
+import shlex
 import signal
 import sys
 import time
@@ -24,8 +25,12 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_READS = 32
+"""Reads of 64 KiB in a row: more than a pipe holds."""
 _POLL_S = 0.05
 """Between two looks at what is left of a tree that is being ended."""
+START_MARK = "=== started "
+"""Begins the line that the log has before each start's output."""
 _REST_GRACE_S = 5.0
 """For descendants that their parent left behind."""
 
@@ -48,17 +53,19 @@ def _prctl(option: int, value: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Living descendants of a process, children before grandchildren (zombies don't count)."""
-    children: dict[int, list[int]] = {}
+    """Living descendants of a process, children before grandchildren.
+
+    Zombies don't count, but what is below them does: a process whose first thread has ended looks like one.
+    """
+    children: dict[int, list[tuple[int, str]]] = {}
     for pid, state, parent, _ in process_table():
-        if state != "Z":
-            children.setdefault(parent, []).append(pid)
+        children.setdefault(parent, []).append((pid, state))
     found: list[int] = []
     queue = [root]
     while queue:
         below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
+        found += [pid for pid, state in below if state != "Z"]
+        queue += [pid for pid, _ in below]
     return found
 
 
@@ -148,6 +155,8 @@ class Guard:
         """Start the command, wait for its end or for ours; the exit code comes back."""
         if sys.platform == "linux":
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if self._log is not None:
+            self._log.write(f"{START_MARK}{time.strftime('%Y-%m-%d %H:%M:%S %z')}: {shlex.join(self._argv)}\n".encode())
         self._root = self._start()
         while self._status is None and not self._ends:
             self._step(None)
@@ -203,24 +212,26 @@ class Guard:
                 self._ends = True
         self._reap()
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Take leave of children that ended; True while there are others."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self._root:
                 self._status = status
 
     def _end_tree(self) -> None:
-        """SIGTERM, grace, SIGKILL, until no descendant lives. In an order that lets an engine end its own workers."""
+        """SIGTERM, grace, SIGKILL, until no child is left (orphans become ours), the command before what it leaves."""
         deadline = time.monotonic() + self._grace
         rest_told = False
         if self._status is None:
             send([self._root], signal.SIGTERM)
-        while left := descendants(os.getpid()):
+        while self._reap():
+            left = descendants(os.getpid())
             if self._status is not None and not rest_told:
                 rest_told = True
                 deadline = min(deadline, time.monotonic() + _REST_GRACE_S)
@@ -228,13 +239,12 @@ class Guard:
             if self._hurry or time.monotonic() >= deadline:
                 send(left, signal.SIGKILL)
             self._step(_POLL_S)
-        self._reap()
 
     def _pump(self) -> None:
-        """Move what the command has written into its log."""
+        """Move what the command has written into its log; not endlessly, or a talkative command could not be ended."""
         if self._output is None or self._log is None:
             return
-        while True:
+        for _ in range(_READS):
             try:
                 data = os.read(self._output, 65536)
             except BlockingIOError:

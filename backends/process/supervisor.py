@@ -118,13 +118,15 @@ class Supervisor:
         return self._specs[name].log or self._logs / f"{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)}.log"
 
     def tail(self, name: str, size: int = 8192) -> str:
-        """The last `size` bytes of a process's output; empty while there is none."""
+        """The last `size` bytes of a process's output since its last start; empty while there is none."""
         try:
             with self.log_path(name).open("rb") as handle:
                 handle.seek(max(0, handle.seek(0, os.SEEK_END) - size))
-                return handle.read().decode(errors="replace")
+                text = handle.read().decode(errors="replace")
         except OSError:
             return ""
+        mark = text.rfind(guard.START_MARK)
+        return text if mark < 0 else text[mark:].partition("\n")[2]
 
     async def _keep(self, spec: ProcessSpec) -> None:
         """Start one process again and again until `stop`."""

@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from backends.vllm.quantize import QuantizeError, scheme
 SAMPLES = 128
 SAMPLE_TOKENS = 512
 """How much text calibrates: 128 pieces of 512 tokens are GPTQ's own choice of number (https://arxiv.org/abs/2210.17323)."""
+
+BATCH = 16
+"""Pieces that go through a layer together: one at a time, most of the time is the library's own."""
 
 Progress = Callable[[str, float | None], None]
 
@@ -55,13 +59,19 @@ def quantize_calibrated(
     tokenizer = AutoTokenizer.from_pretrained(source)
     model = AutoModelForCausalLM.from_pretrained(source, dtype="auto")
     dataset = _dataset(texts(calibration), tokenizer)
-    progress(f"calibrating {precision} on {len(dataset)} pieces of text (GPTQ)", None)
-    # Without activation order: its index has no kernel on CPUs.
+    message = f"calibrating {precision} on {len(dataset)} pieces of text (GPTQ)"
+    progress(message, None)
     groups = scheme(precision, group, [])["config_groups"]
     recipe = GPTQModifier(ignore=["lm_head", "re:.*mlp.gate$"], config_groups=groups)
-    oneshot(
-        model=model, dataset=dataset, recipe=recipe, max_seq_length=SAMPLE_TOKENS, num_calibration_samples=len(dataset)
-    )
+    with _counting(message, len(widths), progress):
+        oneshot(
+            model=model,
+            dataset=dataset,
+            recipe=recipe,
+            max_seq_length=SAMPLE_TOKENS,
+            num_calibration_samples=len(dataset),
+            batch_size=BATCH,
+        )
     model.save_pretrained(target, save_compressed=True)
     tokenizer.save_pretrained(target)
     return {
@@ -117,6 +127,26 @@ def _dataset(pieces: list[str], tokenizer: Any) -> Any:
     starts = [i * SAMPLE_TOKENS for i in range(0, count, step)][:SAMPLES]
     samples = [tokens[s : s + SAMPLE_TOKENS] for s in starts]
     return Dataset.from_dict({"input_ids": samples, "attention_mask": [[1] * SAMPLE_TOKENS for _ in samples]})
+
+
+@contextmanager
+def _counting(message: str, matrices: int, progress: Progress) -> Iterator[None]:
+    """Progress from the library's log, which has a line for each matrix."""
+    from llmcompressor.logger import logger
+
+    done = 0
+
+    def read(line: str) -> None:
+        nonlocal done
+        if "Quantizing" in line:
+            done += 1
+            progress(message, min(1.0, done / matrices))
+
+    sink = logger.add(read, level="INFO", format="{message}")
+    try:
+        yield
+    finally:
+        logger.remove(sink)
 
 
 def quiet() -> None:

@@ -271,7 +271,8 @@ class Connection(asyncio.Protocol):
         if self.done:
             return
         now = self._loop.time()
-        if now >= self._deadline:
+        # The loop's clock counts whole milliseconds; where both limits end together, the total one is meant.
+        if now >= self._deadline - 0.0015:
             self._fail("total_timeout", f"no whole answer within {self.limits.total_s:g} s")
             return
         if self._waiter is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +57,12 @@ async def probe(pool: Pool, model: str, headers: list[tuple[bytes, bytes]], time
             "stream_options": {"include_usage": True},
         }
     )
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = time.monotonic()
     connection = await pool.request(
         b"POST", b"/v1/chat/completions", [(b"content-type", b"application/json"), *headers], body, limits
     )
     try:
-        times, usage = await _read_stream(connection, loop)
+        times, usage = await _read_stream(connection)
     finally:
         pool.release(connection)
     itl = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
@@ -85,7 +84,7 @@ async def _max_model_len(pool: Pool, model: str, headers: list[tuple[bytes, byte
     return None
 
 
-async def _read_stream(connection: Connection, loop: asyncio.AbstractEventLoop) -> tuple[list[float], dict[str, Any]]:
+async def _read_stream(connection: Connection) -> tuple[list[float], dict[str, Any]]:
     while connection.headers is None and not connection.done:
         await connection.wait()
     if connection.status != 200:
@@ -118,7 +117,7 @@ async def _read_stream(connection: Connection, loop: asyncio.AbstractEventLoop) 
                 continue
             token, usage = _one_event(data, usage)
             if token:
-                times.append(loop.time())
+                times.append(time.monotonic())
     if not ended or not times:
         raise UpstreamError("protocol", "the probe's completion ended without a token or without [DONE]")
     return times, usage

@@ -1,6 +1,6 @@
 """What `risk()` costs: p50 and p99 at 50, 1,000 and 20,000 tokens, load time, memory; one thread.
 
-    python benchmarks/classifier/cost.py --data shared/data [--artefacts FILE ...]
+    python benchmarks/classifier/cost.py --data DATA [--artefacts FILE ...]
 
 Conversations are made of real prompts (GSM8K and Chinese BELLE), as a system prompt and alternating turns. Prints a table and
 writes `benchmarks/out/classifier_cost.json`.

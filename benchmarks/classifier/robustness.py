@@ -1,6 +1,6 @@
 """How far a suffix can push risk down, and what odd inputs do.
 
-    python benchmarks/classifier/robustness.py --data shared/data [--artefact FILE]
+    python benchmarks/classifier/robustness.py --data DATA [--artefact FILE]
 
 Attack: the attacker knows the model and appends text to a hard prompt, chosen greedily from candidates (single words with the
 lowest weights where the model is lexical, easy prompts, filler), to get the lowest INT4 risk. Reported: how many of the hard

@@ -1,6 +1,6 @@
 """Every registered model on RouteLLM's outcomes (MMLU, GSM8K, MT-bench), beside random, oracle and length.
 
-    python benchmarks/classifier/routellm_table.py --data shared/data [--models linear,blend]
+    python benchmarks/classifier/routellm_table.py --data DATA [--models linear,blend]
 
 Prints a table and writes `benchmarks/out/routellm_table.json`. About three minutes on two cores.
 """
@@ -15,11 +15,8 @@ from pathlib import Path
 
 from classifier.crossval import TRAINED, run, tables
 
-# arXiv 2406.18665, its best routers (with augmented training data).
-PAPER = (
-    "RouteLLM's best, as published: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3.\n"
-    "Its routers saw the whole benchmarks' prompts in other proportions and no MMLU label in domain; compare with care."
-)
+# As quoted for arXiv 2406.18665's best routers, which learnt from preferences and augmented labels, not from these outcomes.
+PAPER = "RouteLLM's best: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3."
 
 
 def main() -> None:

@@ -128,14 +128,21 @@ def cpu_s(pid: int) -> float:
 
 def pss_mib(pid: int) -> float:
     """Proportional memory of the tree, MiB: shared pages count once."""
-    total = 0
+    return sum(pss_by_process(pid).values())
+
+
+def pss_by_process(pid: int) -> dict[str, float]:
+    """Proportional memory of each process of the tree, MiB, by process id and name."""
+    found = {}
     for one in tree(pid):
         try:
             rollup = Path(f"/proc/{one}/smaps_rollup").read_text()
+            name = Path(f"/proc/{one}/comm").read_text().strip()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    return total / 1024
+        kib = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        found[f"{one} {name}"] = kib / 1024
+    return found
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from math import fsum, isfinite, sqrt
 
 from classifier.features import Features
@@ -23,6 +22,7 @@ class Words:
     intercept: float
     smoothing: float
     weights: Mapping[bytes, float]
+    _known: frozenset[bytes]
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, object]) -> Words:
@@ -36,15 +36,12 @@ class Words:
         smoothing = number(parameters, "smoothing")
         if smoothing <= 0:
             raise ModelError("parameter 'smoothing': must be above 0")
-        return cls(
-            number(parameters, "intercept"),
-            smoothing,
-            {word.encode("utf-8"): float(weight) for word, weight in weights.items()},
-        )
+        known = {word.encode("utf-8"): float(weight) for word, weight in weights.items()}
+        return cls(number(parameters, "intercept"), smoothing, known, frozenset(known))
 
     def score(self, features: Features) -> float:
         """Return the words' score; unknown words count for nothing."""
-        found = [weight for weight in map(self.weights.get, features.words, repeat(0.0)) if weight]
+        found = list(map(self.weights.__getitem__, features.words & self._known))
         # Summed exactly, because the order of a set of words may differ between processes.
         return self.intercept + fsum(found) / sqrt(len(found) + self.smoothing)
 
@@ -52,5 +49,5 @@ class Words:
         """Return the parts of the words that count most."""
         found = {word: self.weights[word] for word in features.words if word in self.weights}
         norm = sqrt(len(found) + self.smoothing)
-        most = sorted(found.items(), key=lambda item: -abs(item[1]))[:_SHOWN]
+        most = sorted(found.items(), key=lambda item: (-abs(item[1]), item[0]))[:_SHOWN]
         return {f"'{word.decode('utf-8', 'replace')}'": weight / norm for word, weight in most}

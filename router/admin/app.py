@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -176,7 +175,7 @@ def _groups_without_variant(fleet: Fleet) -> list[str]:
 
 
 def _views(fleet: Fleet) -> list[VariantView]:
-    now = asyncio.get_running_loop().time()
+    now = time.monotonic()
     return [
         _variant_view(v, g.thresholds.get(v.spec.precision), now)
         for g in fleet.groups.values()

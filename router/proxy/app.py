@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from functools import partial
 from typing import Any
@@ -54,7 +53,7 @@ class ProxyApp:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         endpoint = ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
-        outcome = Outcome(request_id_of(headers), endpoint, asyncio.get_running_loop().time())
+        outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         self.inflight += 1
         try:
             if self.inflight > self._config.server.max_concurrent:
@@ -74,7 +73,7 @@ class ProxyApp:
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
         finally:
             self.inflight -= 1
-            outcome.ended = asyncio.get_running_loop().time()
+            outcome.ended = time.monotonic()
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             if path != b"/health":
@@ -130,7 +129,9 @@ class ProxyApp:
         raw = await client.body(headers, self._max_body)
         directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
         endpoint = CHAT if path == b"/v1/route" else outcome.endpoint
-        body: Body = parse_body(raw) if raw or endpoint is not OTHER else {}
+        # On a path that only passes through, the body may be anything, a form with an audio file for example.
+        as_json = endpoint is not OTHER or raw[:1] == b"{"
+        body: Body = parse_body(raw) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
@@ -166,7 +167,7 @@ class ProxyApp:
             self._telemetry.retried,
             plan.capture if plan is not None else None,
         )
-        run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body)
+        run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
         if caching is None or plan is None:
             await run()
         else:

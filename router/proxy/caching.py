@@ -171,9 +171,9 @@ class Caching:
             if not await self._from_entry(request, await self._look(plan, None)):
                 await self._alone(request)
             return
-        deadline = asyncio.get_running_loop().time() + self._config.wait_s
+        deadline = time.monotonic() + self._config.wait_s
         while (flight := self._flights.find(plan.key.digest)) is not None:
-            left_s = deadline - asyncio.get_running_loop().time()
+            left_s = deadline - time.monotonic()
             landing = await client.unless_left(flight.wait(max(0.0, left_s)))
             if landing == "left":
                 continue
@@ -251,7 +251,7 @@ class Caching:
                 return found
             if found == LEASE_TAKEN:
                 return Lease(token, self._lease_ms)
-            left_s = deadline - asyncio.get_running_loop().time()
+            left_s = deadline - time.monotonic()
             if found != HELD_BY_OTHER or left_s <= 0:
                 return None
             # Another worker asks upstream: its answer, or the end of its lease, shows here.
@@ -317,7 +317,7 @@ class Caching:
         if limit_s is not None and entry.age_s(time.time_ns() // 1_000_000) > limit_s:
             return None
         question = request.question
-        decision = self._decider.decide(question, asyncio.get_running_loop().time())
+        decision = self._decider.decide(question, time.monotonic())
         candidate = next((c for c in decision.candidates if c.variant == entry.variant), None)
         bound = question.facts.max_risk
         if candidate is None or (bound is not None and candidate.risk > bound):

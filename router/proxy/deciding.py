@@ -34,7 +34,7 @@ class Decider:
     def question(self, body: Mapping[str, Any], endpoint: Endpoint, target: Target, directives: Directives) -> Question:
         """Estimate lengths and risks of one request.
 
-        Embeddings and the like are decided as full precision: vectors of two precisions must not meet in one index.
+        Whatever is not generated is decided as full precision; embeddings never take another unless the client pins it.
         """
         units, least = text_units(body)
         limit = output_limit(body)
@@ -47,7 +47,7 @@ class Decider:
             least_prompt_tokens=least,
             max_tokens=limit,
             pin=target.pin,
-            max_risk=directives.max_risk,
+            max_risk=0.0 if endpoint.one_precision and target.pin is None else directives.max_risk,
         )
         if not endpoint.generates:
             return Question(target, facts, {}, units, POLICIES["full_precision"])

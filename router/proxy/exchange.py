@@ -45,14 +45,24 @@ class Exchange:
         self._timeouts = timeouts
         self._on_retry = on_retry
         self._capture = capture
-        self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._connection: Connection | None = None
         self._excluded: list[Replica] = []
         self._hide_usage = False
+        self._as_json = True
 
-    async def run(self, method: bytes, path: bytes, headers: list[tuple[bytes, bytes]], raw: bytes, body: Body) -> None:
+    async def run(
+        self,
+        method: bytes,
+        path: bytes,
+        headers: list[tuple[bytes, bytes]],
+        raw: bytes,
+        body: Body,
+        *,
+        as_json: bool = True,
+    ) -> None:
         """Answer the client. Raises ApiError when no replica could, ClientLeft when the client went away."""
+        self._as_json = as_json
         self._client.watch(self._leave)
         try:
             await self._attempts(method, path, headers, raw, body)
@@ -76,7 +86,7 @@ class Exchange:
         group, failures = self._question.target.group, 0
         last: UpstreamError | Refused | None = None
         while True:
-            now = self._loop.time()
+            now = time.monotonic()
             decision = self._decider.decide(self._question, now, self._excluded)
             variant = group.variants[decision.variant] if decision.variant is not None else None
             replica = variant.pick(now, self._excluded) if variant is not None else None
@@ -121,11 +131,11 @@ class Exchange:
         request: bytes,
     ) -> None:
         outcome = self._outcome
-        running, waiting = replica.load(self._loop.time(), 10.0)
+        running, waiting = replica.load(time.monotonic(), 10.0)
         outcome.running, outcome.queued = running + 1.0, waiting > 0.0
         replica.inflight += 1
         replica.requests += 1
-        up = upstream_headers(headers, outcome.request_id, replica.headers)
+        up = upstream_headers(headers, outcome.request_id, replica.headers, as_json=self._as_json)
         try:
             connection = await self._send(replica, method, path, up, request)
             try:
@@ -145,7 +155,7 @@ class Exchange:
             if connection is None:
                 connection = await pool.connect(min(self._timeouts.connect_s, self._left_s()))
             self._connection = connection
-            self._outcome.sent_up = self._loop.time()
+            self._outcome.sent_up = time.monotonic()
             connection.send(pool.head(method, path, headers, len(request)) + request, self._limits())
             try:
                 while connection.headers is None and not connection.done:
@@ -162,7 +172,7 @@ class Exchange:
                 connection = None
 
     def _left_s(self) -> float:
-        return max(0.05, self._outcome.began + self._timeouts.total_s - self._loop.time())
+        return max(0.05, self._outcome.began + self._timeouts.total_s - time.monotonic())
 
     def _limits(self) -> Limits:
         left = self._left_s()
@@ -208,7 +218,7 @@ class Exchange:
 
     def _blame(self, replica: Replica, error: UpstreamError | Refused) -> int:
         """Hold an error against the replica; return 1 for a hard failure, 0 for a refusal."""
-        now = self._loop.time()
+        now = time.monotonic()
         if isinstance(error, Refused):
             if error.kind == "too_long":
                 replica.success()
@@ -233,13 +243,19 @@ class Exchange:
         group = self._question.target.group
         pin = self._question.target.pin
         variants = [group.variants[pin]] if pin is not None else list(group.variants.values())
-        retry_s = group.retry_after_s(self._loop.time(), variants)
+        retry_s = group.retry_after_s(time.monotonic(), variants)
         if isinstance(last, Refused) and last.kind == "too_long":
             return last
         if last is not None:
             return to_client(last, retry_s)
         self._outcome.decision = decision
         if decision.reason == "max_risk_unavailable":
-            return ApiError(503, "No live variant is within x-bitgear-max-risk.", None, "max_risk_unavailable", retry_s)
+            return ApiError(
+                503,
+                "No live variant is within the bound on risk (x-bitgear-max-risk, or embeddings, which take full precision only).",
+                None,
+                "max_risk_unavailable",
+                retry_s,
+            )
         what = f"Variant {pin!r} of {group.name!r}" if pin is not None else f"Every variant of {group.name!r}"
         return ApiError(503, f"{what} is starting, overloaded or down.", "model", "variant_unavailable", retry_s)

@@ -5,17 +5,30 @@ from __future__ import annotations
 from router.decision.types import Decision
 
 _UP = frozenset(
-    {b"accept", b"user-agent", b"traceparent", b"tracestate", b"baggage", b"anthropic-version", b"anthropic-beta"}
+    {
+        b"accept",
+        b"content-type",
+        b"user-agent",
+        b"traceparent",
+        b"tracestate",
+        b"baggage",
+        b"anthropic-version",
+        b"anthropic-beta",
+    }
 )
 _DOWN = frozenset({b"content-type", b"retry-after"})
 
 
 def upstream_headers(
-    headers: list[tuple[bytes, bytes]], request_id: str, own: list[tuple[bytes, bytes]]
+    headers: list[tuple[bytes, bytes]], request_id: str, own: list[tuple[bytes, bytes]], *, as_json: bool = True
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the replica: the client's credentials stay here, Bitgear's own for that server go along."""
-    up = [h for h in headers if h[0] in _UP]
-    up.append((b"content-type", b"application/json"))
+    """Return the headers for the replica: the client's credentials stay here, Bitgear's own for that server go along.
+
+    With `as_json` the body is JSON, whatever the client called it (curl's default is a form).
+    """
+    up = [h for h in headers if h[0] in _UP and not (as_json and h[0] == b"content-type")]
+    if as_json:
+        up.append((b"content-type", b"application/json"))
     up.append((b"x-request-id", request_id.encode()))
     up.extend(own)
     return up

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 
 import orjson
 
@@ -42,7 +42,6 @@ async def relay_stream(
 
     When it dies later, the client gets an error event and the stream's end, and the outcome says so.
     """
-    loop = asyncio.get_running_loop()
     replica = outcome.replica
     assert replica is not None
     relay = StreamRelay(outcome.endpoint.dialect, hide_usage=hide_usage, rename=_rename(outcome, asked))
@@ -61,7 +60,7 @@ async def relay_stream(
                 # The loop's next turn looks at the connection's own error.
                 continue
             continue
-        now = loop.time()
+        now = time.monotonic()
         replica.last_byte_at = now
         if capture is not None:
             capture.add(piece)
@@ -103,7 +102,7 @@ async def relay_stream(
     elif capture is not None:
         capture.end()
     if relay.error is not None and not is_client_error(relay.error):
-        replica.failure(loop.time(), "the replica sent an error inside a stream")
+        replica.failure(time.monotonic(), "the replica sent an error inside a stream")
     else:
         replica.success()
 
@@ -121,7 +120,7 @@ async def _broken(client: Client, outcome: Outcome, relay: StreamRelay, error: U
 def _blame(replica: Replica, error: UpstreamError) -> None:
     # An answer that only took longer than the client's request may take (a slow reader is enough) is no fault of it.
     if error.failure != "total_timeout":
-        replica.failure(asyncio.get_running_loop().time(), str(error))
+        replica.failure(time.monotonic(), str(error))
 
 
 async def relay_whole(
@@ -160,7 +159,7 @@ async def relay_whole(
     outcome.status = status
     outcome.usage = usage_of_answer(body)
     if whole:
-        outcome.replica.last_byte_at = asyncio.get_running_loop().time()
+        outcome.replica.last_byte_at = time.monotonic()
         outcome.replica.success()
         await client.answer(status, headers, body)
         return

@@ -21,6 +21,8 @@ class Endpoint:
     """Field that may stand in its place."""
     generates: bool = True
     """Whether answers are generated token by token: risk is estimated, usage and speed are accounted."""
+    one_precision: bool = False
+    """Whether answers of different precisions must not be mixed: vectors of two precisions must not meet in one index."""
     injects_usage: bool = False
     """Whether a stream tells its usage only when asked by stream_options."""
 

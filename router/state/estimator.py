@@ -11,7 +11,7 @@ class DecayingLine:
     """y = a + b x by exponentially weighted least squares, with a, b >= 0.
 
     While all x are alike the slope cannot be known: `slope_share` says which part of the mean it then explains, and
-    carries the weight of observations spread by a fifth of the mean x (a ridge towards that slope).
+    carries the weight of one observation a fifth of the mean x away from it (a ridge towards that slope).
     """
 
     __slots__ = ("_decay", "_fit", "_share", "_sw", "_sx", "_sxx", "_sxy", "_sy")
@@ -49,7 +49,7 @@ class DecayingLine:
             return max(0.0, mean_y), 0.0
         spread = max(0.0, self._sxx / self._sw - mean_x * mean_x)
         joint = self._sxy / self._sw - mean_x * mean_y
-        prior, ridge = self._share * mean_y / mean_x, (0.2 * mean_x) ** 2
+        prior, ridge = self._share * mean_y / mean_x, (0.2 * mean_x) ** 2 / self._sw
         slope = min(max(0.0, (joint + ridge * prior) / (spread + ridge)), mean_y / mean_x)
         return max(0.0, mean_y - slope * mean_x), slope
 

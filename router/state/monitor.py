@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from backends.wire import Limits, UpstreamError, parse_vllm_metrics, probe
 from backends.wire.probe import get
@@ -60,10 +61,9 @@ class Monitor:
             return
 
     async def _bring_up(self, variant: Variant, replica: Replica, name: str) -> None:
-        loop = asyncio.get_running_loop()
         if replica.ever_ready:
             self._log.warning("replica out: replica=%s url=%s cause=%r", name, replica.url, replica.last_error)
-            await asyncio.sleep(max(0.0, replica.breaker.retry_at - loop.time()))
+            await asyncio.sleep(max(0.0, replica.breaker.retry_at - time.monotonic()))
         while True:
             try:
                 # A hosted model is billed per token, and its server is our own: being there is enough.
@@ -75,11 +75,11 @@ class Monitor:
                 replica.last_error = str(error)
                 pause = self._health.probe_interval_s
                 if replica.ever_ready:
-                    replica.breaker.probe_failed(loop.time())
-                    pause = replica.breaker.retry_at - loop.time()
+                    replica.breaker.probe_failed(time.monotonic())
+                    pause = replica.breaker.retry_at - time.monotonic()
                 await asyncio.sleep(pause)
                 continue
-            replica.mark_ready(loop.time())
+            replica.mark_ready(time.monotonic())
             self._log.info("replica ready: replica=%s url=%s", name, replica.url)
             return
 
@@ -101,20 +101,19 @@ class Monitor:
             replica.estimator.observe_decode(1.0, result.itl_s)
 
     async def _read_metrics(self, replica: Replica, name: str) -> None:
-        loop = asyncio.get_running_loop()
         limits = Limits(_METRICS_TIMEOUT_S, _METRICS_TIMEOUT_S, _METRICS_TIMEOUT_S, _METRICS_TIMEOUT_S)
         try:
             status, body = await get(replica.pool, b"/metrics", replica.headers, limits)
         except UpstreamError as error:
-            now = loop.time()
+            now = time.monotonic()
             # A busy server may be late with /metrics while tokens flow: only a silent one has failed.
             refused = error.failure in ("connect", "closed") and not error.stale
             if (refused or now - replica.last_byte_at > _SILENT_S) and replica.failure(now, str(error)):
                 self._log.debug("replica %s failed its health check: %s", name, error)
             return
-        replica.last_byte_at = loop.time()
+        replica.last_byte_at = time.monotonic()
         metrics = parse_vllm_metrics(body) if status == 200 else None
         if metrics is not None:
             replica.metrics = metrics
-            replica.metrics_at = loop.time()
+            replica.metrics_at = time.monotonic()
             replica.inflight_at_metrics = replica.inflight

@@ -94,8 +94,8 @@ def test_the_last_port_ends_it() -> None:
 def test_starts_follow_the_machine(tmp_path: Path) -> None:
     three = [{"precision": p, "kind": "vllm"} for p in ("fp16", "int8", "int4")]
     plans = _plan(tmp_path, MACHINE, *three)
-    assert parallel_starts(MACHINE, plans) == 1
-    assert parallel_starts(Machine(tuple(range(16)), 64.0), plans) == 4
+    assert parallel_starts(MACHINE, plans) == 2
+    assert parallel_starts(Machine(tuple(range(16)), 64.0), plans) == 16
     gpus = Machine((0, 1), 64.0, (Gpu(0, "H100", 80, 80), Gpu(1, "H100", 80, 80)))
     assert parallel_starts(gpus, plans) == 2
     assert parallel_starts(MACHINE, _plan(tmp_path, MACHINE, {"precision": "fp16", "kind": "simulator"})) > 1

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from classifier import data
 from classifier.cli import build_app
 from classifier.crossval import run, tables
+from classifier.fit import group_folds
 from classifier.scoring import load
-from classifier.train import group_folds, question_key, training_outcomes
+from classifier.train import question_key, training_outcomes
 
 SUBJECTS = ("algebra", "history", "law", "physics", "biology", "chess", "music", "logic")
 

@@ -112,6 +112,25 @@ def test_logs_are_rotated_and_bounded(tmp_path: Path) -> None:
     assert log.read_text().endswith("line 02999\n")
 
 
+def test_a_talkative_command_can_be_ended(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    process = _start("--grace", "1", "--log", str(log), "--log-bytes", "100000", command=["/usr/bin/env", "yes"])
+    deadline = time.monotonic() + 20
+    while not (log.exists() and log.stat().st_size > 50_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_each_start_is_marked(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    for _ in range(2):
+        assert _start("--log", str(log), command=["/bin/echo", "a word"]).wait(30) == 0
+    lines = log.read_text().splitlines()
+    assert [line.startswith(guard.START_MARK) for line in lines] == [True, False, True, False]
+    assert lines[0].endswith(": /bin/echo 'a word'")
+
+
 def test_one_file_is_begun_anew(tmp_path: Path) -> None:
     log = guard.Log(tmp_path / "x.log", 10, 1)
     for text in (b"12345678", b"abcdefgh"):

@@ -75,6 +75,15 @@ async def test_output_is_kept(tmp_path: Path) -> None:
     assert supervisor.tail("g@int4/0", 3) == "lo\n"
 
 
+async def test_the_tail_begins_with_the_last_start(tmp_path: Path) -> None:
+    listener = Listener()
+    spec = _spec(argv=("/bin/sh", "-c", "echo of life $$; exit 1"))
+    async with Supervisor([spec], logs=tmp_path, on_change=listener, backoff=QUICK) as supervisor:
+        await listener.wait(lambda seen: seen[-1].restarts >= 3)
+    assert supervisor.tail("g@int4/0").count("of life") == 1
+    assert supervisor.log_path("g@int4/0").read_text().count("of life") >= 3
+
+
 async def test_environment_and_log_of_the_spec_are_taken(tmp_path: Path) -> None:
     listener = Listener()
     argv = (sys.executable, "-c", "import os; print(os.environ['PRECISION'], os.environ['HOME'])")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 
 import pytest
 
@@ -23,8 +24,20 @@ async def _twice_on_one_connection() -> None:
         await up.until(lambda: up.open_connections == 0)
 
 
+async def _a_stalled_loop_is_not_the_replicas_fault() -> None:
+    async with ScriptedUpstream() as up:
+        pool = Pool(up.url)
+        loop = asyncio.get_running_loop()
+        opening = asyncio.ensure_future(pool.connect(0.1))
+        loop.call_soon(time.sleep, 0.3)
+        connection = await opening
+        pool.release(connection)
+        pool.close()
+
+
 def test_asyncio_loop() -> None:
     asyncio.run(_twice_on_one_connection())
+    asyncio.run(_a_stalled_loop_is_not_the_replicas_fault())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run on Windows")
@@ -33,3 +46,4 @@ def test_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_twice_on_one_connection())
+        runner.run(_a_stalled_loop_is_not_the_replicas_fault())
