@@ -6,10 +6,14 @@ Each waits for itself: a client that leaves takes nobody with it. When the one t
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Literal
 
 from router.cache.entry import Entry
 
+REMEMBERED_S = 10.0
+"""How long nobody waits, after an answer that could not be shared, seconds."""
+MOST_REMEMBERED = 1024
 Landing = Entry | Literal["alone", "left"]
 """What a flight brought: an answer; `alone`: one that cannot be shared; `left`: who asked is gone."""
 
@@ -41,6 +45,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
+        self._alone_until: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -48,6 +53,14 @@ class Flights:
     def find(self, digest: str) -> Flight | None:
         """Return the flight of this request, if one is in the air."""
         return self._flights.get(digest)
+
+    def useless(self, digest: str, now: float) -> bool:
+        """Return whether waiting would most likely be for nothing: the last answer could not be shared."""
+        until = self._alone_until.get(digest)
+        if until is None or now < until:
+            return until is not None
+        del self._alone_until[digest]
+        return False
 
     def begin(self, digest: str) -> Flight:
         """Begin one."""
@@ -58,4 +71,8 @@ class Flights:
         """Land it and forget it."""
         if self._flights.get(digest) is flight:
             del self._flights[digest]
+        if landing == "alone":
+            if len(self._alone_until) >= MOST_REMEMBERED:
+                self._alone_until.pop(next(iter(self._alone_until)))
+            self._alone_until[digest] = time.monotonic() + REMEMBERED_S
         flight.land(landing)

@@ -84,7 +84,7 @@ def _normal(raw: bytes, body: Mapping[str, Any]) -> bytes | None:
     kept = {name: value for name, value in body.items() if name not in IGNORED}
     for name in _SAME_AS_INTEGERS:
         value = kept.get(name)
-        if isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             kept[name] = int(value)
     return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
 

@@ -559,3 +559,39 @@ async def test_encrypted_at_rest(
     other = await started(bitgear, redis_url, {"fp16": up.url}, config=config)
     assert told(await ask(other)) == "miss"
     assert await metric(other, "bitgear_cache_errors_total") == 1
+
+
+async def test_vectors_are_only_taken_at_the_highest_precision(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream, other: ScriptedUpstream
+) -> None:
+    """An INT8 vector, made while FP16 was away, is in no index of FP16's."""
+    gear = await started(
+        bitgear, redis_url, {"fp16": up.url, "int8": other.url}, config={"thresholds": {"int8": 1.0}}, wait=False
+    )
+    await until(lambda: all(r.ready for v in gear.worker.fleet.variants() for r in v.replicas), 20)
+    vectors = b'{"object":"list","model":"g","data":[{"index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":4,"total_tokens":4}}'
+    up.always([Send(json_response(vectors))])
+    other.always([Send(json_response(vectors))])
+    (fp16, _) = [r for v in gear.worker.fleet.variants() for r in v.replicas]
+    fp16.draining = True
+
+    async def embed() -> str:
+        answer = await fetch(gear.url, "/v1/embeddings", {"model": "g", "input": "hello"})
+        await settled(gear)
+        return told(answer) + f" {answer.status}"
+
+    away = [await embed(), await embed()]
+    fp16.draining = False
+    back = [await embed(), await embed()]
+    assert "hit 200" not in away
+    assert back == ["miss 200", "hit 200"]
+
+
+async def test_a_hit_needs_no_variant(bitgear: Start, redis_url: str, up: ScriptedUpstream) -> None:
+    gear = await started(bitgear, redis_url, {"fp16": up.url})
+    up.always(PLAIN)
+    await ask(gear)
+    for variant in gear.worker.fleet.variants():
+        variant.replicas[0].draining = True
+    assert told(await ask(gear)) == "hit"
+    assert (await ask(gear, text="new")).status == 503
