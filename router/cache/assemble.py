@@ -7,13 +7,16 @@ extended, tool calls are merged by their index; a field that should be constant 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Generator
+from typing import Any, cast
 
 import orjson
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
 _CHUNK_OF = {"chat.completions": "chat.completion.chunk", "completions": "text_completion"}
 _WHOLE_OF = {"chat.completions": "chat.completion", "completions": "text_completion"}
+_AT_ONCE = 100
+"""Events between two pauses, some hundred microseconds."""
 Json = dict[str, Any]
 
 
@@ -23,18 +26,33 @@ class _Unclear(Exception):  # noqa: N818 - not an error: the answer is just not 
 
 def from_stream(raw: bytes, kind: str) -> bytes | None:
     """Return the plain answer in a whole stream's bytes, usage included; None where anything is missing or unclear."""
+    steps = assembling(raw, kind)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("bytes | None", end.value)
+
+
+def assembling(raw: bytes, kind: str) -> Generator[None, None, bytes | None]:
+    """Do what `from_stream` does, yielding now and then: a long answer must not hold up other requests."""
     try:
-        return _assembled(raw, kind)
+        return (yield from _assembled(raw, kind))
     except (_Unclear, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _assembled(raw: bytes, kind: str) -> bytes:
+def _assembled(raw: bytes, kind: str) -> Generator[None, None, bytes]:
     top: Json = {}
     choices: dict[int, Json] = {}
     usage: Any = None
     ended = False
-    for event in _END.split(raw):
+    head_before: Json = {}
+    silent: Json = {}
+    texts: dict[int, list[str]] = {}
+    for number, event in enumerate(raw.split(b"\n\n") if b"\r" not in raw else _END.split(raw), 1):
+        if number % _AT_ONCE == 0:
+            yield
         data = _data(event)
         if data is None:
             continue
@@ -47,9 +65,24 @@ def _assembled(raw: bytes, kind: str) -> bytes:
         if chunk.get("object") != _CHUNK_OF[kind]:
             raise _Unclear
         for choice in chunk.pop("choices"):
+            text = _only_text(choice.get("delta"))
+            if text is not None:
+                choice["delta"] = None
+                if choice == silent:
+                    # Nearly every chunk of a long answer: nothing but text, beside fields that say nothing.
+                    texts[choice["index"]].append(text)
+                    continue
+                choice["delta"] = {"content": text}
+            _join(texts, choices)
             _add_choice(choices.setdefault(_index(choice), {}), choice)
+            if text is not None and all(v is None for k, v in choice.items() if k not in ("index", "delta")):
+                silent = {**choice, "delta": None}
+                texts.setdefault(choice["index"], [])
         usage = chunk.pop("usage", None) or usage
-        _constants(top, chunk)
+        if chunk != head_before:
+            head_before = dict(chunk)
+            _constants(top, chunk)
+    _join(texts, choices)
     if not ended or not choices or not isinstance(usage, dict):
         raise _Unclear
     if sorted(choices) != list(range(len(choices))):
@@ -58,7 +91,24 @@ def _assembled(raw: bytes, kind: str) -> bytes:
     return orjson.dumps({**top, "object": _WHOLE_OF[kind], "choices": whole, "usage": usage})
 
 
+def _only_text(delta: Any) -> str | None:
+    if type(delta) is dict and len(delta) == 1:
+        text = delta.get("content")
+        return text if type(text) is str else None
+    return None
+
+
+def _join(texts: dict[int, list[str]], choices: dict[int, Json]) -> None:
+    for index, parts in texts.items():
+        if parts:
+            message = choices[index].setdefault("message", {})
+            message["content"] = (message.get("content") or "") + "".join(parts)
+            parts.clear()
+
+
 def _data(event: bytes) -> bytes | None:
+    if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
+        return event[6:].strip()
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
     return b"\n".join(lines).strip() if lines else None
 

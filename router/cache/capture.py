@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+from typing import NamedTuple, cast
 
 from router.cache.answers import checked
-from router.cache.assemble import from_stream
+from router.cache.assemble import assembling
 from router.cache.entry import Entry
 
 _STREAM_FACTOR = 16
@@ -50,16 +51,26 @@ class Capture:
         """Say that the answer came to its proper end."""
         self._complete = True
 
-    def answer(self, asked: Asked, variant: str, served: str, now_ms: int) -> Entry | None:
+    async def answer(self, asked: Asked, variant: str, served: str, now_ms: int) -> Entry | None:
         """Return the entry to keep; None where the answer was cut, too large, an error, refused or unclear."""
         if not self._complete or self._left < 0 or not self._pieces:
             return None
         body: bytes | None = b"".join(self._pieces)
         if self._streamed:
-            body = from_stream(body or b"", asked.kind)
+            body = await _assembled(body or b"", asked.kind)
         if body is None or len(body) > self._max_bytes:
             return None
         usage = checked(body, asked.kind, asked.limited)
         if usage is None:
             return None
         return Entry(asked.kind, variant, served, usage.prompt_tokens, usage.completion_tokens, now_ms, body)
+
+
+async def _assembled(raw: bytes, kind: str) -> bytes | None:
+    steps = assembling(raw, kind)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("bytes | None", end.value)
+        await asyncio.sleep(0)

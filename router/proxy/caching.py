@@ -185,7 +185,7 @@ class Caching:
 
     async def _alone(self, request: _Request) -> None:
         await request.upstream()
-        self._keep(request, None)
+        await self._keep(request, None)
 
     async def _lead(self, request: _Request, flight: Flight, deadline: float) -> None:
         """Look, else ask upstream, for all who ask the same meanwhile."""
@@ -227,7 +227,7 @@ class Caching:
         if lease is not None:
             lease.keep_alive(self.store, request.plan.key)
         await request.upstream()
-        entry = self._keep(request, lease)
+        entry = await self._keep(request, lease)
         if entry is not None and alike is not None and alike.check:
             agreed = self.semantic.check(request.question.target.group.name, alike.entry, entry)
             request.outcome.cache_check = "confirmed" if agreed else "wrong"
@@ -259,13 +259,14 @@ class Caching:
             await request.client.unless_left(asyncio.sleep(min(pause, left_s)))
             pause = min(pause * 1.5, _LONGEST_POLL_S)
 
-    def _keep(self, request: _Request, lease: Lease | None) -> Entry | None:
+    async def _keep(self, request: _Request, lease: Lease | None) -> Entry | None:
         outcome, plan = request.outcome, request.plan
         variant = outcome.variant
         if not outcome.ok or variant is None or (variant.spec.last_resort and request.question.target.pin is None):
             # A last resort is another model: what it answers is no answer of the group's.
             return None
-        entry = plan.capture.answer(plan.asked, variant.name, variant.spec.served_model, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        entry = await plan.capture.answer(plan.asked, variant.name, variant.spec.served_model, now_ms)
         data = self._form.encode(entry, plan.key.entry) if entry is not None else None
         if data is None:
             return None
