@@ -6,6 +6,7 @@ Units are in the field names (`_s` seconds, `_gib` GiB); every field has a defau
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -77,7 +78,9 @@ class SimulatorSettings(Settings):
     query_heads: int = Field(32, ge=1, description="Query heads (for attention's arithmetic).")
     peak_tflops: float = Field(989.0, gt=0, description="The device's dense FP16 peak, TFLOP/s (H100 SXM: 989).")
     peak_factor: float | None = Field(
-        None, gt=0, description="Peak of this precision's arithmetic relative to FP16. None: by the precision (INT8, FP8: 2)."
+        None,
+        gt=0,
+        description="Peak of this precision's arithmetic relative to FP16. None: by the precision (INT8, FP8: 2).",
     )
     group_size: int = Field(128, ge=1, description="Weights that share one 16-bit scale at INT4.")
     block_size: int = Field(16, ge=1, description="Tokens in one block of the KV cache.")
@@ -102,6 +105,28 @@ class HostedSettings(Settings):
     api_base: str | None = Field(None, description="Base URL where it isn't the provider's own.")
     api_key_env: str | None = Field(None, description="Environment variable that holds the provider's key.")
     timeout_s: float = Field(120, gt=0, description="Longest whole answer, seconds.")
+
+
+def _check_url(url: str) -> None:
+    """Raise ValueError unless `url` can be a server's base URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"urls: {url!r} is not a URL: {error}") from None
+    if "@" in parts.netloc:
+        # Not quoted: what stands there may be a secret.
+        raise ValueError("urls: a base URL holds no user or password; name the key's variable in api_key_env")
+    if parts.query or parts.fragment:
+        raise ValueError("urls: a base URL holds no query or fragment; name the key's variable in api_key_env")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+        raise ValueError(f"urls: {url!r} is not an http:// or https:// URL")
+    if port == 0:
+        raise ValueError(f"urls: {url!r} has no port that can be reached")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"urls: {parts.hostname!r} is not a host's name: {error}") from None
 
 
 class BackendSettings(Settings):
@@ -140,8 +165,7 @@ class BackendSettings(Settings):
         if self.kind != "openai" and self.urls:
             raise ValueError(f"urls belong to kind openai; kind {self.kind} is started by bitgear and has its own")
         for url in self.urls:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(f"urls: {url!r} is not an http:// or https:// URL")
+            _check_url(url)
         return self
 
     @property

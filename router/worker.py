@@ -26,6 +26,7 @@ from router.config.runtime import Runtime, RuntimeFileError
 from router.proxy.app import ProxyApp
 from router.proxy.caching import build_caching
 from router.proxy.deciding import Decider
+from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import Metrics, Telemetry
@@ -100,7 +101,7 @@ def _server(app: Any, drain_s: float) -> _Server:
         uvicorn.Config(
             app,
             loop="none",
-            http="httptools",
+            http=Listener,
             ws="none",
             lifespan="off",
             access_log=False,

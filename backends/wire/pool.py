@@ -70,8 +70,9 @@ class Pool:
             if not opening.done():
                 raise UpstreamError("connect_timeout", f"no connection to {self.base_url} within {timeout_s:g} s")
             return opening.result()[1]
-        except OSError as error:
-            raise UpstreamError("connect", f"no connection to {self.base_url}: {error.strerror or error}") from error
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UpstreamError("connect", f"no connection to {self.base_url}: {why}") from error
         except asyncio.CancelledError:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result()[0].close()

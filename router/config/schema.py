@@ -49,8 +49,9 @@ class RedisConfig(Settings):
 
 
 class TimeoutConfig(Settings):
-    """Separate limits on one upstream request, seconds."""
+    """Separate limits on one request, seconds."""
 
+    body_s: float = Field(60.0, gt=0, description="Receiving a request's body from the client.")
     connect_s: float = Field(2.0, gt=0, description="Opening a connection to a replica.")
     first_token_s: float = Field(120.0, gt=0, description="From the request to the answer's first byte.")
     between_tokens_s: float = Field(60.0, gt=0, description="Between two pieces of a stream.")
@@ -267,7 +268,7 @@ class Config(Settings):
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )
-    policy: str = Field(
+    policy: Literal["adaptive", "full_precision"] = Field(
         "adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives."
     )
     policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
@@ -279,6 +280,8 @@ class Config(Settings):
             if not 0 <= value <= 1:
                 raise ValueError(f"thresholds.{precision}: {value} is not in [0, 1]")
         for name in self.groups:
-            if "@" in name or not name.strip():
-                raise ValueError(f"groups: {name!r} is not a name ('@' pins a variant and cannot be part of it)")
+            if not name or not name.isprintable() or any(c in name for c in ' @;="'):
+                raise ValueError(f"groups: {name!r} is not a name (no spaces, no @ ; = or quotes)")
+        if self.server.port and (self.server.host, self.server.port) == (self.admin.host, self.admin.port):
+            raise ValueError(f"server.port and admin.port are both {self.server.port}; they need one each")
         return self

@@ -93,5 +93,6 @@ def eligible(inputs: Inputs, candidates: tuple[Candidate, ...]) -> tuple[list[tu
     pool = [p for p in live if not p[0].last_resort and p[1].fits] or [p for p in live if p[1].fits]
     if pool or not live:
         return pool, False
-    longest = max(v.max_model_len or 0 for v, _ in live)
-    return [p for p in live if (p[0].max_model_len or 0) == longest], True
+    regular = [p for p in live if not p[0].last_resort] or live
+    longest = max(v.max_model_len or 0 for v, _ in regular)
+    return [p for p in regular if (p[0].max_model_len or 0) == longest], True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import orjson
 
@@ -13,7 +14,7 @@ from router.config.schema import Config
 from router.proxy.caching import Caching
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
-from router.proxy.errors import ApiError
+from router.proxy.errors import ApiError, MethodNotAllowed
 from router.proxy.exchange import Exchange
 from router.proxy.explain import explain
 from router.proxy.failures import Refused
@@ -22,8 +23,8 @@ from router.proxy.json_body import Body, parse_body
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
-from router.proxy.surface import CHAT, ENDPOINTS, OTHER, Endpoint
-from router.proxy.validation import validate
+from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
+from router.proxy.validation import sequences, validate
 from router.state import Fleet
 from router.telemetry import Telemetry
 
@@ -51,7 +52,11 @@ class ProxyApp:
             return
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         path: bytes = scope.get("raw_path") or scope["path"].encode()
-        endpoint = ENDPOINTS.get(path, OTHER)
+        if path == b"/health":
+            # A full house is not a sick one: asked before anything is counted.
+            await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
+            return
+        endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         self.inflight += 1
@@ -68,6 +73,9 @@ class ProxyApp:
             await client.answer(
                 refused.status, [*downstream_headers(refused.headers), *self._ours(outcome)], refused.body
             )
+        except asyncio.CancelledError:
+            # The server stops and its time to drain is over; what it would say itself is no error a client can read.
+            await self._fail(client, outcome, ApiError(503, "Bitgear is stopping.", None, "stopping", 1.0))
         except Exception:
             self._telemetry.log.exception("request failed inside Bitgear: id=%s", outcome.request_id)
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
@@ -76,23 +84,19 @@ class ProxyApp:
             outcome.ended = time.monotonic()
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
-            if path != b"/health":
-                self._telemetry.finished(outcome)
+            self._telemetry.finished(outcome)
 
     async def _route(
         self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
     ) -> None:
         method = scope["method"]
-        if method == "GET" and path == b"/health":
-            outcome.status = 200
-            await client.answer(200, [_JSON], b'{"status":"ok"}')
-        elif method == "GET" and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
+        if method in ("GET", "HEAD") and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
             await self._models(client, outcome, path)
         elif path in ENDPOINTS or path == b"/v1/route":
             if method != "POST":
-                raise ApiError(405, f"{path.decode('latin-1')} takes POST, not {method}.", None, "method_not_allowed")
+                raise MethodNotAllowed(f"{path.decode('latin-1')} takes POST, not {method}.")
             await self._body_request(scope, client, outcome, path, headers)
-        elif path.startswith(b"/v1/"):
+        elif path.startswith(b"/v1/") and not _climbs(path):
             await self._body_request(scope, client, outcome, path, headers)
         else:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
@@ -103,7 +107,8 @@ class ProxyApp:
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
             return
-        wanted = path.removeprefix(b"/v1/models/").decode("latin-1").replace("%40", "@")
+        wanted = path.removeprefix(b"/v1/models/").decode("latin-1")
+        wanted = unquote(wanted)
         for entry in entries:
             if entry["id"] == wanted:
                 await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps(entry))
@@ -126,32 +131,30 @@ class ProxyApp:
     async def _body_request(
         self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
     ) -> None:
-        raw = await client.body(headers, self._max_body)
+        raw = await client.body(headers, self._max_body, self._config.timeouts.body_s)
         directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
-        endpoint = CHAT if path == b"/v1/route" else outcome.endpoint
+        endpoint = outcome.endpoint
         # On a path that only passes through, the body may be anything, a form with an audio file for example.
-        as_json = endpoint is not OTHER or raw[:1] == b"{"
+        as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
         body: Body = parse_body(raw) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
+            if model is None:
+                raise _unknown(path)
         target = resolve(model, directives, self._fleet)
         outcome.group = target.group
-        if path == b"/v1/route":
+        if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
-        validate(body, endpoint)
-        if endpoint is OTHER and target.pin is None:
-            raise ApiError(
-                404,
-                f"Unknown path {path.decode('latin-1')[:200]}: it passes through only for a pinned variant, "
-                f"for example model {next(iter(target.group.variants.values())).spec.pinned!r}.",
-                "model",
-                "unknown_path",
-            )
+        if endpoint is not OTHER:
+            validate(body, endpoint)
+        elif target.pin is None:
+            raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
         question = self._decider.question(body, endpoint, target, directives)
         outcome.units, outcome.risks = question.units, question.risks
         outcome.stream = bool(body.get("stream"))
-        if path == b"/v1/route":
+        outcome.sequences = sequences(body)
+        if outcome.endpoint is ROUTE:
             await self._decide_only(client, outcome, question, target)
             return
         query: bytes = scope.get("query_string", b"")
@@ -204,10 +207,21 @@ class ProxyApp:
             await client.finish(error.event(dialect))
             return
         head = [_JSON, *error.headers(), *self._ours(outcome)]
-        if error.status == 413:
+        if error.status in (408, 413):
             # The rest of the body is still on its way; this connection is of no more use.
             head.append((b"connection", b"close"))
         await client.answer(error.status, head, error.body(dialect))
+
+
+def _unknown(path: bytes, example: str | None = None) -> ApiError:
+    words = f"Unknown path {path.decode('latin-1')[:200]}: it passes through only for a pinned variant"
+    words += f", for example model {example!r}." if example else ", named by `model` in the body or the query."
+    return ApiError(404, words, "model" if example else None, "unknown_path")
+
+
+def _climbs(path: bytes) -> bool:
+    # A server behind the replica's own front might resolve these to a place outside /v1.
+    return any(part in (".", "..") for part in unquote(path.decode("latin-1")).split("/"))
 
 
 def _query_model(scope: Scope) -> str | None:

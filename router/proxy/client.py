@@ -33,8 +33,19 @@ class Client:
         """Whether the head of an answer was sent."""
         self.finished = False
 
-    async def body(self, headers: list[tuple[bytes, bytes]], limit: int) -> bytes:
-        """Return the request's whole body. Raises ApiError 413 above `limit` bytes, ClientLeft when it never comes."""
+    async def body(self, headers: list[tuple[bytes, bytes]], limit: int, timeout_s: float = 60.0) -> bytes:
+        """Return the request's whole body.
+
+        Raises ApiError 413 above `limit` bytes, 408 when it is not whole after `timeout_s`, ClientLeft when it never
+        will be.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._body(headers, limit)
+        except TimeoutError:
+            raise ApiError(408, f"body: not whole within {timeout_s:g} s", "body", "request_timeout") from None
+
+    async def _body(self, headers: list[tuple[bytes, bytes]], limit: int) -> bytes:
         for name, value in headers:
             if name == b"content-length" and value.isdigit() and int(value) > limit:
                 raise _too_large(limit)

@@ -15,12 +15,13 @@ _TYPES = {
     405: "invalid_request_error",
     408: "timeout_error",
     413: "invalid_request_error",
+    431: "invalid_request_error",
     415: "invalid_request_error",
     429: "rate_limit_error",
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ApiError(Exception):
     """An error for the client: status, sentence, the field at fault, a machine-readable code."""
 
@@ -57,6 +58,17 @@ class ApiError(Exception):
         if self.retry_after_s is None:
             return []
         return [(b"retry-after", b"%d" % max(1, math.ceil(self.retry_after_s)))]
+
+
+class MethodNotAllowed(ApiError):  # noqa: N818 - named after its status
+    """A 405; every path that takes a body takes POST alone."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(405, message, None, "method_not_allowed")
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return `allow`."""
+        return [(b"allow", b"POST")]
 
 
 def bad_field(param: str, message: str, code: str | None = None) -> ApiError:

@@ -14,15 +14,17 @@ from router.proxy.client import Client, ClientLeft
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError
 from router.proxy.failures import Refused, classify, retry_after_s, to_client
-from router.proxy.headers import decision_header, downstream_headers, upstream_headers
+from router.proxy.headers import content_type, decision_header, downstream_headers, upstream_headers
 from router.proxy.json_body import Body, with_model, with_usage
 from router.proxy.outcome import Outcome
 from router.proxy.relay import relay_stream, relay_whole
+from router.proxy.surface import OTHER
 from router.state import Replica, Variant
 
 _MAX_FAILURES = 2
 """Attempts that may fail hard: a request that kills engines must not be handed to all of them."""
 _MAX_REFUSED_BODY = 1024 * 1024
+_ANSWERS = (b"application/json", b"text/event-stream")
 
 
 class Exchange:
@@ -192,7 +194,13 @@ class Exchange:
             return
         down = self._down_headers(variant, headers)
         asked, capture = self._question.target.asked, self._capture if status == 200 else None
-        if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers):
+        kind = content_type(headers)
+        if self._outcome.endpoint is not OTHER and (status >= 300 or kind not in _ANSWERS):
+            # A page of some other server, a redirect, nothing at all: whatever stands there is not the variant.
+            raise UpstreamError(
+                "protocol", f"the replica answered HTTP {status} with {kind.decode('latin-1') or 'no type'}"
+            )
+        if kind == b"text/event-stream":
             hide = self._hide_usage
             await relay_stream(connection, self._client, self._outcome, status, down, asked, hide, capture)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from router.decision.types import Decision
 
 _UP = frozenset(
@@ -16,7 +18,7 @@ _UP = frozenset(
         b"anthropic-beta",
     }
 )
-_DOWN = frozenset({b"content-type", b"retry-after"})
+_DOWN = frozenset({b"content-type", b"content-encoding", b"retry-after"})
 
 
 def upstream_headers(
@@ -39,10 +41,18 @@ def downstream_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     return [h for h in headers if h[0] in _DOWN]
 
 
+def content_type(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the media type in lower case, without parameters; empty where there is none."""
+    for name, value in headers:
+        if name == b"content-type":
+            return value.partition(b";")[0].strip().lower()
+    return b""
+
+
 def decision_header(group: str, decision: Decision, replica: int | None, simulated: bool) -> bytes:
     """Return `x-bitgear-decision`: key=value pairs, a semicolon between them."""
     parts = [
-        f"group={group}",
+        f"group={group if group.isascii() else quote(group)}",
         f"variant={decision.variant or 'none'}",
         f"replica={'none' if replica is None else replica}",
         f"risk={decision.risk:.4f}",

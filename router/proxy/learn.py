@@ -17,10 +17,13 @@ def learn(outcome: Outcome, now: float) -> None:
     service = outcome.ended - outcome.sent_up
     if usage is None:
         return
-    outcome.group.learn_lengths(outcome.units, usage.prompt_tokens, usage.completion_tokens)
     tokens = usage.completion_tokens
     traffic.tokens_10s.add(now, tokens)
     traffic.tokens_60s.add(now, tokens)
+    if outcome.sequences > 1:
+        # Several answers at once: their tokens came side by side, so their times say nothing of one answer's.
+        return
+    outcome.group.learn_lengths(outcome.units, usage.prompt_tokens, tokens)
     estimator = replica.estimator
     replica.observed_at = now
     if outcome.first_token_at is not None:

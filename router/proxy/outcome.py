@@ -24,6 +24,8 @@ class Outcome:
     risks: Mapping[str, float] = field(default_factory=dict)
     units: float = 0.0
     """Size of the prompt, as `text_units` gives it."""
+    sequences: int = 1
+    """Answers that the request generates: choices times prompts."""
     stream: bool = False
     variant: Variant | None = None
     replica: Replica | None = None
@@ -59,8 +61,8 @@ class Outcome:
 
     @property
     def itl_s(self) -> float | None:
-        """Mean time between tokens, seconds."""
-        if self.first_token_at is None or self.last_token_at is None or self.usage is None:
+        """Mean time between tokens, seconds; None where several answers came side by side."""
+        if self.first_token_at is None or self.last_token_at is None or self.usage is None or self.sequences > 1:
             return None
         further = self.usage.completion_tokens - 1
         return (self.last_token_at - self.first_token_at) / further if further > 0 else None

@@ -14,6 +14,7 @@ from router.proxy.errors import ApiError
 from router.proxy.failures import is_client_error
 from router.proxy.outcome import Outcome
 from router.proxy.sse import StreamRelay, rename_model
+from router.proxy.surface import OTHER
 from router.proxy.usage import usage_of_answer
 from router.state import Replica
 
@@ -65,6 +66,9 @@ async def relay_stream(
         if capture is not None:
             capture.add(piece)
         out = relay.feed(piece)
+        if relay.failed_first and not is_client_error(relay.error or ""):
+            # Nothing of an answer has come: another replica may still give one.
+            raise UpstreamError("closed", "the replica sent an error before the first token")
         if relay.first_token:
             outcome.last_token_at = now
             if not began:
@@ -149,6 +153,8 @@ async def relay_whole(
         else:
             await connection.wait()
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if not body.strip() and outcome.endpoint is not OTHER:
+        raise UpstreamError("protocol", "the replica answered with nothing")
     whole = connection.done and connection.error is None and size <= _WHOLE_BUFFER
     if capture is not None and whole:
         capture.begin(streamed=False)

@@ -54,7 +54,11 @@ def read_directives(headers: Headers, request_id: str, scenarios: Mapping[str, S
         text = value.decode("latin-1").strip()
         if name == b"x-bitgear-scenario":
             if text not in scenarios:
-                raise bad_field("x-bitgear-scenario", f"expected one of {', '.join(scenarios)}, found {text[:64]!r}")
+                raise bad_field(
+                    "x-bitgear-scenario",
+                    f"expected one of {', '.join(scenarios)}, found {text[:64]!r}",
+                    "invalid_value",
+                )
             scenario = text
         elif name == b"x-bitgear-precision":
             precision = text
@@ -69,7 +73,7 @@ def _risk(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise bad_field("x-bitgear-max-risk", f"expected a number in [0, 1], found {text[:64]!r}")
+        raise bad_field("x-bitgear-max-risk", f"expected a number in [0, 1], found {text[:64]!r}", "invalid_value")
     return value
 
 
@@ -88,20 +92,23 @@ def resolve(model: object, directives: Directives, fleet: Fleet) -> Target:
         raise ApiError(404, f"The model {model[:128]!r} does not exist. Known: {known}.", "model", "model_not_found")
     wanted: str | None = pin if at else None
     if directives.precision is not None:
-        headed = _variant_of(group, directives.precision)
-        if wanted is not None and wanted != headed:
-            raise bad_field("x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}")
-        wanted = headed
+        fitting = _variants_of(group, directives.precision)
+        if wanted is not None and wanted not in fitting:
+            raise bad_field(
+                "x-bitgear-precision", f"{directives.precision!r} contradicts the model {model!r}", "invalid_value"
+            )
+        wanted = wanted or fitting[0]
     scenario = fleet.scenarios[directives.scenario or group.scenario]
     return Target(group, model, wanted, scenario)
 
 
-def _variant_of(group: Group, name: str) -> str:
+def _variants_of(group: Group, name: str) -> list[str]:
+    """Return the variants that a precision (or a variant's name) means, those that serve now first."""
     if name in group.variants:
-        return name
-    for variant in group.variants.values():
-        if variant.spec.precision == name:
-            return variant.name
+        return [name]
+    fitting = [v for v in group.variants.values() if v.spec.precision == name]
+    if fitting:
+        return [v.name for v in sorted(fitting, key=lambda v: not any(r.ready for r in v.replicas))]
     raise bad_field(
         "x-bitgear-precision",
         f"{group.name!r} has no variant {name[:64]!r}; it has {', '.join(group.variants)}",

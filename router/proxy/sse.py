@@ -48,6 +48,8 @@ class StreamRelay:
         """Whether an event with a token has come: from then on the answer has begun."""
         self.ended = False
         """Whether the stream's own end mark has come."""
+        self.failed_first = False
+        """Whether the stream's first sign of an answer was an error event."""
         self.error: str | None = None
         """What an error event inside the stream said."""
 
@@ -140,6 +142,7 @@ class StreamRelay:
     def _object(self, event: bytes, value: dict[str, Any]) -> bytes:
         kind = value.get("type")
         if value.get("error") or kind in ("error", "response.failed"):
+            self.failed_first = not self.first_token
             detail = value.get("error") or value.get("response") or value
             self.error = orjson.dumps(detail).decode()[:300]
             return self._release(event)

@@ -34,8 +34,10 @@ ENDPOINTS: dict[bytes, Endpoint] = {
     b"/v1/completions": Endpoint("completions", "openai", "prompt", "prompt_embeds", injects_usage=True),
     b"/v1/responses": Endpoint("responses", "responses", "input"),
     b"/v1/messages": Endpoint("messages", "anthropic", "messages"),
-    b"/v1/embeddings": Endpoint("embeddings", "openai", "input", "messages", generates=False),
+    b"/v1/messages/count_tokens": Endpoint("count_tokens", "anthropic", "messages", generates=False),
+    b"/v1/embeddings": Endpoint("embeddings", "openai", "input", "messages", generates=False, one_precision=True),
     b"/tokenize": Endpoint("tokenize", generates=False),
     b"/detokenize": Endpoint("detokenize", "openai", "tokens", generates=False),
 }
 OTHER = Endpoint("other", generates=False)
+ROUTE = Endpoint("route", generates=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import orjson
 
@@ -25,9 +25,13 @@ def usage_of(value: object) -> Usage | None:
         return None
     prompt = value.get("prompt_tokens", value.get("input_tokens"))
     completion = value.get("completion_tokens", value.get("output_tokens"))
-    if not isinstance(prompt, int) and not isinstance(completion, int):
+    if not _is_count(prompt) and not _is_count(completion):
         return None
-    return Usage(prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0)
+    return Usage(prompt if _is_count(prompt) else 0, completion if _is_count(completion) else 0)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def usage_of_event(event: Mapping[str, Any], before: Usage | None) -> Usage | None:

@@ -94,17 +94,42 @@ def text_units(body: Mapping[str, Any]) -> tuple[float, int]:
     """Return (size, lower bound) of the prompt in tokens, as far as they can be told without a tokenizer.
 
     Size takes four ASCII characters, or one of any other text, for a token: right within a factor that each group
-    learns from the usage its variants report. The lower bound is far below what any usual tokenizer makes of it.
-    Images and other media do not count.
+    learns from the usage its variants report. The lower bound is far below what any usual tokenizer makes of it; of
+    several prompts in one request it is the longest one's. Images and other media do not count.
     """
-    units, characters = 0.0, 0
-    todo: list[Any] = [
-        body.get("messages"),
-        body.get("prompt"),
-        body.get("input"),
-        body.get("system"),
-        body.get("instructions"),
-    ]
+    batch = _batch(body)
+    if batch is not None:
+        sizes = [_size([prompt]) for prompt in batch]
+        units = sum(size for size, _ in sizes) + _size([body.get("system"), body.get("instructions")])[0]
+        least = max(bound for _, bound in sizes)
+    else:
+        parts = [body.get(name) for name in ("messages", "prompt", "input", "system", "instructions")]
+        units, least = _size(parts)
+    tools = body.get("tools")
+    if isinstance(tools, list):
+        units += 60.0 * len(tools)
+    return units, 0 if body.get("truncate_prompt_tokens") is not None else least
+
+
+def sequences(body: Mapping[str, Any]) -> int:
+    """Return how many answers one request generates: choices times prompts."""
+    n = body.get("n")
+    choices = n if isinstance(n, int) and n > 1 else 1
+    return choices * len(_batch(body) or (None,))
+
+
+def _batch(body: Mapping[str, Any]) -> list[Any] | None:
+    # A list of texts, or of lists of token ids, is several prompts; a list of token ids or of messages is one.
+    for name in ("prompt", "input"):
+        value = body.get(name)
+        if isinstance(value, list) and value and isinstance(value[0], str | list):
+            return value
+    return None
+
+
+def _size(parts: list[Any]) -> tuple[float, int]:
+    units, characters, ids = 0.0, 0, 0
+    todo = list(parts)
     while todo:
         item = todo.pop()
         if isinstance(item, str):
@@ -112,14 +137,10 @@ def text_units(body: Mapping[str, Any]) -> tuple[float, int]:
             units += len(item) / 4 if item.isascii() else len(item) * 0.7
         elif isinstance(item, list):
             if item and isinstance(item[0], int):
-                units += len(item)
-                characters += len(item) * 16
+                ids += len(item)
             else:
                 todo.extend(item)
         elif isinstance(item, dict):
             todo.append(item.get("content"))
             todo.append(item.get("text"))
-    tools = body.get("tools")
-    if isinstance(tools, list):
-        units += 60.0 * len(tools)
-    return units, characters // 16
+    return units + ids, characters // 16 + ids

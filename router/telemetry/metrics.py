@@ -9,6 +9,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from router.cache.stats import CacheStats
 from router.proxy.outcome import Outcome
+from router.proxy.surface import ROUTE
 from router.state import Fleet
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -30,7 +31,12 @@ class Metrics:
             "bitgear_requests", "Requests ended.", ["group", "variant", "endpoint", "scenario", "status"], registry=r
         )
         self.decisions = Counter("bitgear_decisions", "Decisions.", [*_PER_VARIANT, "reason"], registry=r)
-        self.retries = Counter("bitgear_retries", "Attempts another replica took over.", _PER_VARIANT, registry=r)
+        self.failed_attempts = Counter(
+            "bitgear_failed_attempts",
+            "Attempts that a replica failed or refused; another may have taken over.",
+            _PER_VARIANT,
+            registry=r,
+        )
         self.prompt_tokens = Counter(
             "bitgear_prompt_tokens", "Prompt tokens, as counted by the variants.", _PER_VARIANT, registry=r
         )
@@ -123,7 +129,7 @@ class Metrics:
         variant = outcome.variant.name if outcome.variant else "none"
         scenario = outcome.decision.scenario if outcome.decision else "none"
         self._count(self.requests, 1, group, variant, outcome.endpoint.name, scenario, _status(outcome.status))
-        if outcome.decision is not None:
+        if outcome.decision is not None and outcome.endpoint is not ROUTE:
             self._count(self.decisions, 1, group, variant, outcome.decision.reason)
             for candidate in outcome.decision.candidates:
                 if candidate.threshold < 1.0:
@@ -154,7 +160,7 @@ class Metrics:
     def retried(self, outcome: Outcome) -> None:
         """Count an attempt that another replica takes over."""
         if outcome.group is not None and outcome.variant is not None:
-            self._count(self.retries, 1, outcome.group.name, outcome.variant.name)
+            self._count(self.failed_attempts, 1, outcome.group.name, outcome.variant.name)
 
     def update_gauges(self, fleet: Fleet, events_dropped: int) -> None:
         """Take the gauges from the live state; called before they are read, and now and then."""

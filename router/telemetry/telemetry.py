@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from router.proxy.outcome import Outcome
+from router.proxy.surface import ROUTE
 from router.telemetry.metrics import Metrics
 
 
@@ -47,7 +48,7 @@ class Telemetry:
                 outcome.error,
                 outcome.attempts,
             )
-        if self._sink is not None and outcome.decision is not None:
+        if self._sink is not None and outcome.decision is not None and outcome.endpoint is not ROUTE:
             self._sink.put(event_of(outcome))
 
 

@@ -25,7 +25,8 @@ def choose(inputs: Inputs, candidates: tuple[Candidate, ...]) -> Decision:
         bounded = inputs.request.max_risk is not None and any(c.live for c in candidates)
         return _decision(inputs, candidates, None, "max_risk_unavailable" if bounded else "none_live")
     if too_long:
-        return _decision(inputs, candidates, _cheapest(pool), "too_long_for_all")
+        allowed = [p for p in pool if p[1].allowed]
+        return _decision(inputs, candidates, _cheapest(allowed) if allowed else _highest(pool), "too_long_for_all")
     if all(v.last_resort for v, _ in pool):
         return _decision(inputs, candidates, _cheapest(pool), "last_resort")
     choice, reason = _pick(inputs, pool)

@@ -94,7 +94,7 @@ async def test_no_page_shows_a_secret(bitgear: Start, up: ScriptedUpstream, monk
 async def test_passwords_within_the_configuration_are_hidden(bitgear: Start, up: ScriptedUpstream) -> None:
     backend = {
         "precision": "fp16",
-        "urls": ["http://user:own-secret@127.0.0.1:1"],
+        "urls": ["http://127.0.0.1:1"],
         "vllm": {"env": {"HF_TOKEN": "own-secret"}},
     }
     config = {"redis": {"url": "redis://user:own-secret@127.0.0.1:1"}, "groups": {"g": {"backends": [backend]}}}

@@ -375,3 +375,22 @@ async def test_route_explains_without_sending(
     )
     assert all(up.exchanges == [] for up in ups)
     json.dumps(told, allow_nan=False)
+
+
+async def test_embeddings_wait_for_full_precision_rather_than_take_another(
+    bitgear: Start, ups: list[ScriptedUpstream]
+) -> None:
+    ups[0].always([Send(json_response(error_body("no", "x", None, 500), 500))])
+    gear = await bitgear({"fp16": ups[0].url, "int4": ups[1].url}, config=LOWEST_FIRST)
+    assert (await fetch(gear.url, "/v1/embeddings", {"model": "g", "input": "x"})).status == 502
+    assert ups[1].exchanges == []
+    assert (await fetch(gear.url, "/v1/embeddings", {"model": "g@int4", "input": "x"})).status == 200
+
+
+async def test_many_prompts_of_one_request_are_not_taken_for_one_long_prompt(
+    bitgear: Start, ups: list[ScriptedUpstream]
+) -> None:
+    gear = await bitgear({"fp16": ups[0].url, "int4": ups[1].url}, config={"thresholds": {"int4": 0.0}})
+    body = {"model": "g", "prompt": ["word " * 400] * 100}
+    told = (await fetch(gear.url, "/v1/route", body, [("x-bitgear-scenario", "batch")])).json()["decision"]
+    assert (told["variant"], told["reason"]) == ("fp16", "within_limits")

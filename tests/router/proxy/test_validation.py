@@ -163,7 +163,10 @@ def test_the_size_of_a_prompt_counts_every_text_of_the_conversation() -> None:
     assert text_units({**body, "tools": [{}, {}]})[0] == 320.0
     assert text_units({"prompt": "你好" * 100})[0] == pytest.approx(140)
     assert text_units({"prompt": [5] * 300}) == (300.0, 300)
-    assert text_units({"prompt": [[5] * 300, [6] * 100]})[0] == 400.0
+    # Several prompts are prefilled together, but each has the whole context to itself.
+    assert text_units({"prompt": [[5] * 300, [6] * 100]}) == (400.0, 300)
+    assert text_units({"prompt": ["x" * 1600] * 100}) == (40000.0, 100)
+    assert text_units({"prompt": "x" * 1600, "truncate_prompt_tokens": 10})[1] == 0
     assert text_units({"system": "x" * 40, "instructions": "x" * 40, "input": ["x" * 40]})[0] == 30.0
     assert text_units({}) == (0.0, 0)
 

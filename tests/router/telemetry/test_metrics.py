@@ -67,7 +67,7 @@ async def test_a_retry_is_counted_for_the_variant_that_failed(bitgear: Start, up
         other.always([Send(json_response(WIRE.answer()))])
         for _ in range(2):
             assert (await fetch(gear.url, "/v1/chat/completions", chat(model="g"))).status == 200
-        assert sum((await scrape(gear))["bitgear_retries_total"].values()) == len(up.exchanges) == 1
+        assert sum((await scrape(gear))["bitgear_failed_attempts_total"].values()) == len(up.exchanges) == 1
 
 
 async def test_case_28_labels_are_bounded_whatever_clients_send(bitgear: Start, up: ScriptedUpstream) -> None:
@@ -108,7 +108,7 @@ async def test_case_28_labels_are_bounded_whatever_clients_send(bitgear: Start, 
     assert values["group"] <= {"g", "none"}
     assert values["variant"] <= {"fp16", "int8", "none"}
     assert values["scenario"] <= {"realtime", "batch", "edge", "none"}
-    assert values["endpoint"] <= {"chat.completions", "completions", "embeddings", "other"}
+    assert values["endpoint"] <= {"chat.completions", "completions", "embeddings", "other", "route"}
     assert values["replica"] == {"0"}
     assert values["precision"] <= {"int8"}
     assert values["status"] <= {"200", "400", "404", "405", "503"}

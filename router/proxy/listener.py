@@ -1,0 +1,92 @@
+"""uvicorn's HTTP/1.1 connection with two limits it lacks: on the size of a request's head, and on the wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from router.proxy.errors import ApiError
+
+MAX_HEAD = 64 * 1024
+"""Bytes of a request's line and headers; they are parsed piece by piece, which costs more than linearly."""
+LINGER_S = 1.0
+"""How long a refused connection is still read, and what comes thrown away, seconds."""
+HEAD_S = 60.0
+"""How long a connection may take to bring a whole head, seconds: one that never does is no use to anybody."""
+
+
+class Listener(HttpToolsProtocol):
+    """One client's connection; what it refuses is refused in OpenAI's format."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_done = False
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and look at what is not a whole head yet."""
+        if self._refused:
+            return
+        super().data_received(data)
+        if self._head_done or self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD:
+            self._refuse(ApiError(431, f"headers: larger than {MAX_HEAD} bytes", "headers", "headers_too_large"))
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def on_message_begin(self) -> None:
+        """A new head begins."""
+        self._head_done = False
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._head_done = True
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        self._refuse(ApiError(400, msg, None, "invalid_http"))
+
+    def _too_slow(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self._refuse(ApiError(408, f"no whole request within {HEAD_S:g} s", None, "request_timeout"))
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, error: ApiError) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        self._stop_timer()
+        body = error.body()
+        self.transport.write(
+            b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+            % (error.status, len(body), body)
+        )
+        # Closed at once, with bytes unread, the socket would be reset, and the client would not see why.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)

@@ -1,0 +1,88 @@
+"""A client's connection: heads too large or never whole, bodies never whole, and health in a full house."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import urlsplit
+
+import pytest
+
+from router.proxy import listener
+from tests.conftest import Bitgear
+from tests.support.client import chat, fetch
+from tests.support.upstream import Hang, ScriptedUpstream
+
+Start = Callable[..., Awaitable[Bitgear]]
+
+
+@pytest.fixture
+async def up() -> AsyncIterator[ScriptedUpstream]:
+    async with ScriptedUpstream("g") as server:
+        yield server
+
+
+async def raw(url: str, data: bytes, seconds: float = 10.0) -> bytes:
+    """Send bytes, and return all that comes until the server closes."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(seconds):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+def error_of(answer: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    return found
+
+
+async def test_a_huge_head_is_refused_before_it_is_whole(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    answer = await raw(gear.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 3_000_000)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert error_of(answer)["code"] == "headers_too_large"
+
+
+async def test_many_small_headers_count_together(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    head = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % i for i in range(100_000))
+    assert (await raw(gear.url, head)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_not_http_is_refused_in_openais_format(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    answer = await raw(gear.url, b"\x16\x03\x01 hello\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert error_of(answer)["code"] == "invalid_http"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/mod"])
+async def test_a_head_that_never_is_whole_is_given_up(
+    bitgear: Start, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    gear = await bitgear({"fp16": up.url})
+    assert (await raw(gear.url, sent)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_never_is_whole_is_given_up(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"timeouts": {"body_s": 0.2}})
+    half = b'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"'
+    answer = await raw(gear.url, half)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert error_of(answer)["code"] == "request_timeout"
+
+
+async def test_health_is_told_in_a_full_house(bitgear: Start, up: ScriptedUpstream) -> None:
+    up.always([Hang()])
+    gear = await bitgear({"fp16": up.url}, config={"server": {"max_concurrent": 1}})
+    first = asyncio.create_task(fetch(gear.url, "/v1/chat/completions", chat(model="g")))
+    await up.until(lambda: up.running == 1)
+    assert (await fetch(gear.url, "/v1/chat/completions", chat(model="g"))).status == 503
+    assert (await fetch(gear.url, "/health")).status == 200
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
