@@ -164,11 +164,10 @@ class Caching:
         """Answer from the cache, or by `upstream`, whose answer is kept where it may be."""
         outcome.cache, outcome.cache_key, outcome.tenant = "miss", plan.key.digest, plan.tenant
         request = _Request(plan, client, outcome, question, upstream)
-        useless = self._flights.useless(plan.key.digest, time.monotonic())
-        if useless or plan.control.no_cache or plan.control.max_age_s == 0:
+        if plan.control.no_cache or plan.control.max_age_s == 0:
             await self._alone(request)
             return
-        if not self._config.single_flight:
+        if not self._config.single_flight or self._flights.useless(plan.key.digest, time.monotonic()):
             if not await self._from_entry(request, await self._look(plan, None)):
                 await self._alone(request)
             return
