@@ -171,6 +171,8 @@ async def many(entries: int, lookups: int) -> dict[str, float]:
     """Memory of this many entries in Valkey, and the time of one look-up among them, alone and 32 at once."""
     words = QUESTIONS.read_text().split()
     rng = random.Random(1)
+    # 120 words of an answer each; no two entries are the same, their ids differ.
+    texts = [" ".join(rng.choices(words, k=120)) for _ in range(1000)]
     form = Format(compress_above=1024, max_bytes=1 << 20)
     place = Place(MODEL, None, "anonymous", "r")
     with tempfile.TemporaryDirectory() as folder:
@@ -186,14 +188,14 @@ async def many(entries: int, lookups: int) -> dict[str, float]:
                 body: dict[str, Any] = {"messages": [{"role": "user", "content": str(n)}], "temperature": 0}
                 key = request_key(b"/v1/chat/completions", b"", body, place)
                 assert key is not None
-                # 120 words of an answer, in the frame that vLLM puts around them.
-                text = " ".join(rng.choices(words, k=120))
+                text = texts[n % len(texts)]
                 answer = json.dumps({"id": f"chatcmpl-{n:016x}", "choices": [{"message": {"content": text}}]}).encode()
                 size += len(answer)
                 data = form.encode(Entry("chat.completions", "fp16", MODEL, 100, 150, 0, answer), key.entry)
                 assert data is not None
                 store.put(key, data, 86_400_000, None)
-                if n % 500 == 0:
+                if n % 200 == 0:
+                    # So that what was written is taken before more is.
                     await store.look(key, None, 0)
                 if n % max(1, entries // 10_000) == 0:
                     keys.append(key)
