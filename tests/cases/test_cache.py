@@ -546,6 +546,7 @@ async def test_encrypted_at_rest(
 ) -> None:
     from redis import Redis
 
+    pytest.importorskip("cryptography", reason="the extra `encryption`")
     monkeypatch.setenv("CACHE_KEY", "ab" * 32)
     config = {"cache": {"encryption_key_env": "CACHE_KEY", "compress_above_bytes": 100_000}}
     gear = await started(bitgear, redis_url, {"fp16": up.url}, config=config)
