@@ -141,6 +141,11 @@ class BackendSettings(Settings):
     )
     urls: tuple[str, ...] = Field((), description="Base URLs of running replicas, without `/v1` (kind openai).")
     model: str | None = Field(None, description="Name under which the servers know the model. None: the group's name.")
+    revision: str | None = Field(
+        None,
+        max_length=200,
+        description="Names the weights behind `urls`: change it with them, and answers of the old ones are forgotten.",
+    )
     api_key_env: str | None = Field(None, description="Environment variable with the servers' API key.")
     max_model_len: int | None = Field(None, ge=16, description="Context length, tokens. None: asked from /v1/models.")
     price: float = Field(1.0, gt=0, description="Price of one second of this variant, relative to the others.")

@@ -21,8 +21,10 @@ import uvloop
 
 import classifier
 from router.admin.app import build_admin_app
+from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.proxy.app import ProxyApp
+from router.proxy.caching import build_caching
 from router.proxy.deciding import Decider
 from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
@@ -59,8 +61,9 @@ class Worker:
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
         self._telemetry = Telemetry(self._metrics, self._sink, log)
         decider = Decider(scorer, config.policy, config.policy_version)
-        self.app = ProxyApp(self.fleet, decider, config, self._telemetry)
-        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats)
+        self.caching = build_caching(runtime, decider, os.environ, log)
+        self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
+        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
 
@@ -73,6 +76,7 @@ class Worker:
     async def serve(self, api: socket.socket, admin: socket.socket) -> None:
         """Serve both addresses until `stop`."""
         self._sink.start()
+        self.caching.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
         self._log.info("worker serves: pid=%d", os.getpid())
@@ -82,11 +86,13 @@ class Worker:
             gauges.cancel()
             await self._monitor.stop()
             self.fleet.close()
+            await self.caching.stop()
             await self._sink.stop()
 
     async def _refresh_gauges(self) -> None:
         while True:
             self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
+            self._metrics.update_cache(self.caching.stats())
             await asyncio.sleep(_GAUGES_S)
 
 
@@ -133,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         runtime = Runtime.read(arguments.runtime)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

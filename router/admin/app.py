@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Response
-from pydantic import BaseModel, Field
+from fastapi import FastAPI, HTTPException, Response
+from pydantic import BaseModel, ConfigDict, Field
 
+from router.cache.link import Refusal
+from router.cache.purge import Selection
+from router.cache.stats import OFF
 from router.config.runtime import Runtime
 from router.config.show import redacted
+from router.proxy.caching import Caching
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
 from router.telemetry import Metrics
@@ -63,7 +67,45 @@ class StatusView(BaseModel):
     variants: list[VariantView]
 
 
-def build_admin_app(runtime: Runtime, fleet: Fleet, metrics: Metrics, sink_stats: Callable[[], SinkStats]) -> FastAPI:
+class CacheView(BaseModel):
+    """This worker's cache."""
+
+    state: str = Field(description="off, starting, up, down or stopped.")
+    writable: bool = Field(description="Redis took the last entry.")
+    bytes_read: int
+    bytes_written: int
+    lookups_failed: int
+    writes_failed: int
+    connections_lost: int
+    unreadable: int = Field(description="Entries that were broken, of another version, or encrypted otherwise.")
+
+
+class PurgeOrder(BaseModel):
+    """Which answers to take out: those for which all of these hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str | None = Field(None, description="Of this group.")
+    tenant: str | None = Field(None, description="Of this tenant, as events name it.")
+    credential: str | None = Field(None, description="Of the tenant who sends this header value.", min_length=1)
+    key: str | None = Field(None, description="To this request, as its event names it.")
+    older_than_s: float | None = Field(None, ge=0, description="Older than this, seconds.")
+    everything: bool = Field(False, description="Must be true where nothing else is given.")
+
+
+class Purged(BaseModel):
+    """What was taken out."""
+
+    purged: int
+
+
+def build_admin_app(
+    runtime: Runtime,
+    fleet: Fleet,
+    metrics: Metrics,
+    sink_stats: Callable[[], SinkStats],
+    caching: Caching | None = None,
+) -> FastAPI:
     """Return the admin application; its OpenAPI page is `/docs`."""
     app = FastAPI(title="Bitgear admin", version="1", docs_url="/docs", redoc_url=None)
     began = time.monotonic()
@@ -81,6 +123,8 @@ def build_admin_app(runtime: Runtime, fleet: Fleet, metrics: Metrics, sink_stats
     @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics_text() -> Response:
         metrics.update_gauges(fleet, sink_stats().dropped)
+        if caching is not None:
+            metrics.update_cache(caching.stats())
         return Response(metrics.expose(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/admin/status", summary="Groups, variants and replicas as this worker sees them")
@@ -104,6 +148,24 @@ def build_admin_app(runtime: Runtime, fleet: Fleet, metrics: Metrics, sink_stats
     @app.get("/admin/events", summary="State of the event sink")
     async def events() -> SinkStats:
         return sink_stats()
+
+    @app.get("/admin/cache", summary="State of this worker's cache")
+    async def cache() -> CacheView:
+        return CacheView(**(caching.stats() if caching is not None else OFF)._asdict())
+
+    @app.post("/admin/cache/purge", summary="Take answers out of the cache", responses={503: {}, 400: {}})
+    async def cache_purge(order: PurgeOrder) -> Purged:
+        chosen = order.model_dump(exclude={"everything", "credential"})
+        if not order.everything and order.credential is None and all(v is None for v in chosen.values()):
+            raise HTTPException(400, "name what to take out, or set everything")
+        if caching is None:
+            raise HTTPException(503, "there is no cache")
+        try:
+            return Purged(purged=await caching.purge(Selection(**chosen), order.credential))
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        except (OSError, Refusal) as error:
+            raise HTTPException(503, f"Redis: {error or type(error).__name__}") from None
 
     return app
 

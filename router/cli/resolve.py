@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -95,7 +96,16 @@ def _variant(group: str, backend: BackendSettings, plan: VariantPlan | None) -> 
         max_model_len=backend.max_model_len,
         api_key_env=backend.api_key_env,
         simulated=backend.kind == "simulator",
+        revision=_revision(backend, plan),
     )
+
+
+def _revision(backend: BackendSettings, plan: VariantPlan | None) -> str:
+    """Identity of a variant's weights and of what else decides its answers, as far as the configuration tells."""
+    told = [backend.revision or "", plan.checkpoint if plan is not None else ""]
+    own = {"vllm": backend.vllm, "simulator": backend.simulator, "litellm": backend.litellm}.get(backend.kind)
+    told.append(own.model_dump_json(exclude={"replicas", "start_timeout_s"}) if own is not None else "")
+    return hashlib.blake2b("\0".join(told).encode(), digest_size=12).hexdigest()
 
 
 def base_url(url: str) -> str:

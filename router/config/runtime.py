@@ -33,6 +33,7 @@ class RuntimeVariant(Settings):
     last_resort: bool = Field(False, description="Used only when no other variant can serve.")
     max_model_len: int | None = Field(None, ge=1, description="Context length, tokens. None: asked from /v1/models.")
     api_key_env: str | None = Field(None, description="Environment variable with the servers' API key.")
+    revision: str = Field("", description="Identity of the weights, as far as it is known; part of the cache's keys.")
     simulated: bool = Field(False, description="Whether the answers come from the simulator.")
 
     @property

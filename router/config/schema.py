@@ -139,6 +139,69 @@ class EventsConfig(Settings):
     )
 
 
+class CacheConfig(Settings):
+    """Answers kept in Redis; by itself only those of requests whose answer repeats (temperature 0, a seed)."""
+
+    enabled: bool = Field(True, description="Answer from the cache, and keep answers.")
+    requests: Literal["none", "deterministic", "all"] = Field(
+        "deterministic",
+        description="Which requests use it when their cache-control header says nothing; deterministic: temperature 0, "
+        "a seed, or embeddings.",
+    )
+    ttl_s: float = Field(86_400, ge=1, description="How long an answer is kept, seconds.")
+    ttl_jitter: float = Field(
+        0.1, ge=0, le=0.9, description="Share by which that time is cut at random, so that not all ends at once."
+    )
+    timeout_ms: float = Field(
+        100, gt=0, description="Longest wait for Redis; after one late answer requests no longer ask, milliseconds."
+    )
+    max_request_kib: float = Field(1024, gt=0, description="Largest request that uses the cache, KiB.")
+    max_entry_kib: float = Field(1024, gt=0, description="Largest answer that is kept, KiB.")
+    compress_above_bytes: int = Field(1024, ge=0, description="Answers above this are compressed, bytes.")
+    tenant_header: str = Field(
+        "authorization",
+        pattern=r"^[a-z0-9-]+$",
+        description="Header that tells tenants apart, in lower case; no answer passes from one to another.",
+    )
+    encryption_key_env: str | None = Field(
+        None,
+        description="Environment variable with 32 bytes (64 hexadecimal digits, or base64) that encrypt what is kept. "
+        "None: kept as it is.",
+    )
+    single_flight: bool = Field(True, description="Identical requests wait for one upstream call.")
+    wait_s: float = Field(60, gt=0, description="Longest wait for another request's upstream call, seconds.")
+    lease_s: float = Field(
+        5, ge=0.5, description="How long other workers wait for one that asks upstream and has crashed, seconds."
+    )
+
+
+class SemanticConfig(Settings):
+    """Answers to the same question in other words. Every word that is on no list of harmless ones must be the same."""
+
+    enabled: bool = Field(False, description="Take answers to other wordings of the last user turn.")
+    threshold: float = Field(
+        0.4, ge=0, le=1, description="Least likeness of two wordings (cosine of hashed words and trigrams)."
+    )
+    sample: float = Field(
+        0.05, ge=0, le=1, description="Share of such hits that are answered afresh instead, and compared."
+    )
+    max_wrong: float = Field(
+        0.02, ge=0, le=1, description="Share of compared answers that may differ; above it the threshold rises by 0.05."
+    )
+
+
+class GroupCacheConfig(Settings):
+    """What one group does otherwise than `cache` says."""
+
+    requests: Literal["none", "deterministic", "all"] | None = Field(
+        None, description="Which requests use the cache. None: as `cache.requests` says."
+    )
+    ttl_s: float | None = Field(None, ge=1, description="How long an answer is kept, seconds. None: `cache.ttl_s`.")
+    semantic: SemanticConfig = Field(
+        default_factory=SemanticConfig, description="Answers to the same question in other words."
+    )
+
+
 class LocalConfig(Settings):
     """The model served by `bitgear up` when no group is configured."""
 
@@ -156,6 +219,9 @@ class GroupConfig(Settings):
     thresholds: dict[Precision, float] = Field(
         default_factory=dict,
         description="Highest risk that a precision may take, in [0, 1]; missing ones come from `thresholds`.",
+    )
+    cache: GroupCacheConfig = Field(
+        default_factory=GroupCacheConfig, description="What this group does otherwise than `cache` says."
     )
     base_model: str | None = Field(
         None, description="Full-precision checkpoint from which variants of kind vllm are made."
@@ -198,6 +264,7 @@ class Config(Settings):
     )
     classifier: ClassifierConfig = Field(default_factory=ClassifierConfig, description="Estimating risk.")
     events: EventsConfig = Field(default_factory=EventsConfig, description="Events for tuning.")
+    cache: CacheConfig = Field(default_factory=CacheConfig, description="Answers kept in Redis.")
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )

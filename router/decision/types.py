@@ -21,6 +21,7 @@ Reason = Literal[
     "pinned_unavailable",
     "max_risk_unavailable",
     "none_live",
+    "cached",
 ]
 
 FULL_PRECISIONS = frozenset({"fp32", "fp16", "bf16"})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import orjson
 
 from router.config.schema import Config
+from router.proxy.caching import Caching
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError, MethodNotAllowed
@@ -32,7 +34,10 @@ _JSON = (b"content-type", b"application/json")
 class ProxyApp:
     """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
 
-    def __init__(self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry) -> None:
+    def __init__(
+        self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry, caching: Caching | None = None
+    ) -> None:
+        self._caching = caching
         self._fleet = fleet
         self._decider = decider
         self._config = config
@@ -154,8 +159,22 @@ class ProxyApp:
             return
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
-        exchange = Exchange(client, outcome, question, self._decider, self._config.timeouts, self._telemetry.retried)
-        await exchange.run(scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
+        caching = self._caching
+        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body) if caching is not None else None
+        exchange = Exchange(
+            client,
+            outcome,
+            question,
+            self._decider,
+            self._config.timeouts,
+            self._telemetry.retried,
+            plan.capture if plan is not None else None,
+        )
+        run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
+        if caching is None or plan is None:
+            await run()
+        else:
+            await caching.serve(plan, client, outcome, question, run)
 
     async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
         decision = self._decider.decide(question, outcome.began)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from functools import partial
+from typing import Any, TypeVar
 
 from router.proxy.errors import ApiError
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -88,6 +90,21 @@ class Client:
             self._watch.cancel()
             self._watch = None
 
+    async def unless_left(self, waiting: Coroutine[Any, Any, T]) -> T:
+        """Return what `waiting` gives; raise ClientLeft at once when the client goes before."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.watch(partial(_cancel, task))
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if not self.left:
+                raise
+            task.uncancel()
+            raise ClientLeft from None
+        finally:
+            self.unwatch()
+
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the answer's head."""
         self.started = True
@@ -106,6 +123,10 @@ class Client:
         """Send a whole answer."""
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.finish(body)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
 
 
 def _too_large(limit: int) -> ApiError:

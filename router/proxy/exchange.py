@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from backends.wire import Connection, Limits, UpstreamError
+from router.cache.capture import Capture
 from router.config.schema import TimeoutConfig
 from router.decision import Decision
 from router.proxy.client import Client, ClientLeft
@@ -37,6 +38,7 @@ class Exchange:
         decider: Decider,
         timeouts: TimeoutConfig,
         on_retry: Callable[[Outcome, str], None],
+        capture: Capture | None = None,
     ) -> None:
         self._client = client
         self._outcome = outcome
@@ -44,6 +46,7 @@ class Exchange:
         self._decider = decider
         self._timeouts = timeouts
         self._on_retry = on_retry
+        self._capture = capture
         self._task = asyncio.current_task()
         self._connection: Connection | None = None
         self._excluded: list[Replica] = []
@@ -190,6 +193,7 @@ class Exchange:
             await self._pass_error(status, headers, body, variant)
             return
         down = self._down_headers(variant, headers)
+        asked, capture = self._question.target.asked, self._capture if status == 200 else None
         kind = content_type(headers)
         if self._outcome.endpoint is not OTHER and (status >= 300 or kind not in _ANSWERS):
             # A page of some other server, a redirect, nothing at all: whatever stands there is not the variant.
@@ -197,16 +201,16 @@ class Exchange:
                 "protocol", f"the replica answered HTTP {status} with {kind.decode('latin-1') or 'no type'}"
             )
         if kind == b"text/event-stream":
-            asked, hide = self._question.target.asked, self._hide_usage
-            await relay_stream(connection, self._client, self._outcome, status, down, asked, hide)
+            hide = self._hide_usage
+            await relay_stream(connection, self._client, self._outcome, status, down, asked, hide, capture)
         else:
-            await relay_whole(connection, self._client, self._outcome, status, down, self._question.target.asked)
+            await relay_whole(connection, self._client, self._outcome, status, down, asked, capture)
 
     def _down_headers(self, variant: Variant, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         outcome = self._outcome
         down = downstream_headers(headers)
         down.append((b"x-request-id", outcome.request_id.encode()))
-        down.append((b"x-bitgear-cache", b"bypass"))
+        down.append((b"x-bitgear-cache", outcome.cache.encode()))
         if outcome.decision is not None and outcome.group is not None and outcome.replica is not None:
             value = decision_header(outcome.group.name, outcome.decision, outcome.replica.index, variant.spec.simulated)
             down.append((b"x-bitgear-decision", value))

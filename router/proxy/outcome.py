@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from router.decision.types import Decision
 from router.proxy.surface import Endpoint
@@ -38,6 +39,16 @@ class Outcome:
     first_token_at: float | None = None
     last_token_at: float | None = None
     usage: Usage | None = None
+    cache: Literal["hit", "miss", "bypass"] = "bypass"
+    cache_key: str | None = None
+    """Digest of the request, where it may use the cache."""
+    cache_age_s: int = 0
+    """Age of the answer that a hit gave."""
+    cache_likeness: float | None = None
+    """Of a hit on another wording of the question."""
+    cache_check: Literal["confirmed", "wrong"] | None = None
+    """What a fresh answer said of the one kept for another wording."""
+    tenant: str | None = None
     status: int = 0
     """HTTP status for the client; 499 when the client left."""
     error: str | None = None

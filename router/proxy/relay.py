@@ -8,6 +8,7 @@ import time
 import orjson
 
 from backends.wire import Connection, UpstreamError
+from router.cache.capture import Capture
 from router.proxy.client import Client, ClientLeft
 from router.proxy.errors import ApiError
 from router.proxy.failures import is_client_error
@@ -36,6 +37,7 @@ async def relay_stream(
     headers: Headers,
     asked: str,
     hide_usage: bool,
+    capture: Capture | None = None,
 ) -> None:
     """Pass a stream on. Raises UpstreamError when it died before its first token: then nothing of it was sent.
 
@@ -46,6 +48,8 @@ async def relay_stream(
     relay = StreamRelay(outcome.endpoint.dialect, hide_usage=hide_usage, rename=_rename(outcome, asked))
     outcome.first_token_at = outcome.last_token_at = None
     began = False
+    if capture is not None:
+        capture.begin(streamed=True)
     while True:
         piece = connection.take()
         if piece is None:
@@ -59,6 +63,8 @@ async def relay_stream(
             continue
         now = time.monotonic()
         replica.last_byte_at = now
+        if capture is not None:
+            capture.add(piece)
         out = relay.feed(piece)
         if relay.failed_first and not is_client_error(relay.error or ""):
             # Nothing of an answer has come: another replica may still give one.
@@ -97,6 +103,8 @@ async def relay_stream(
     await client.finish(rest)
     if relay.error is not None:
         outcome.error = f"error event in the stream: {'client' if is_client_error(relay.error) else 'replica'}"
+    elif capture is not None:
+        capture.end()
     if relay.error is not None and not is_client_error(relay.error):
         replica.failure(time.monotonic(), "the replica sent an error inside a stream")
     else:
@@ -120,7 +128,13 @@ def _blame(replica: Replica, error: UpstreamError) -> None:
 
 
 async def relay_whole(
-    connection: Connection, client: Client, outcome: Outcome, status: int, headers: Headers, asked: str
+    connection: Connection,
+    client: Client,
+    outcome: Outcome,
+    status: int,
+    headers: Headers,
+    asked: str,
+    capture: Capture | None = None,
 ) -> None:
     """Pass a whole answer on. Raises UpstreamError when it died before anything was sent."""
     assert outcome.replica is not None
@@ -141,11 +155,16 @@ async def relay_whole(
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if not body.strip() and outcome.endpoint is not OTHER:
         raise UpstreamError("protocol", "the replica answered with nothing")
+    whole = connection.done and connection.error is None and size <= _WHOLE_BUFFER
+    if capture is not None and whole:
+        capture.begin(streamed=False)
+        capture.add(body)
+        capture.end()
     if rename is not None:
         body = rename_model(body, *rename)
     outcome.status = status
     outcome.usage = usage_of_answer(body)
-    if connection.done and connection.error is None and size <= _WHOLE_BUFFER:
+    if whole:
         outcome.replica.last_byte_at = time.monotonic()
         outcome.replica.success()
         await client.answer(status, headers, body)

@@ -7,6 +7,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from router.cache.stats import CacheStats
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
 from router.state import Fleet
@@ -70,6 +71,24 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=r,
         )
+        self.cache_requests = Counter(
+            "bitgear_cache_requests", "Requests by what the cache did for them.", ["group", "result"], registry=r
+        )
+        self.cache_tokens = Counter(
+            "bitgear_cache_tokens_saved", "Tokens of answers from the cache.", ["group", "kind"], registry=r
+        )
+        self.cache_semantic = Counter(
+            "bitgear_cache_semantic",
+            "Answers to another wording: given (hit), or checked against a fresh one.",
+            ["group", "result"],
+            registry=r,
+        )
+        self.cache_bytes = Counter(
+            "bitgear_cache_bytes", "Bytes of entries read and written.", ["direction"], registry=r
+        )
+        self.cache_errors = Counter("bitgear_cache_errors", "What failed in the cache.", ["kind"], registry=r)
+        self.cache_up = Gauge("bitgear_cache_up", "1 while Redis answers.", multiprocess_mode="livemin", registry=r)
+        self._cache_seen: dict[str, int] = {}
         self.replica_ready = Gauge(
             "bitgear_replica_ready",
             "1 when the replica serves.",
@@ -115,6 +134,18 @@ class Metrics:
             for candidate in outcome.decision.candidates:
                 if candidate.threshold < 1.0:
                     self._observe(self.risk, candidate.risk, group, candidate.precision)
+        if outcome.group is not None and outcome.endpoint.name != "other":
+            self._count(self.cache_requests, 1, group, outcome.cache)
+        if outcome.cache_likeness is not None:
+            self._count(self.cache_semantic, 1, group, "hit")
+        if outcome.cache_check is not None:
+            self._count(self.cache_semantic, 1, group, outcome.cache_check)
+        if outcome.cache == "hit":
+            # Nothing was generated: tokens and times of the variant stay as they are.
+            if outcome.usage is not None:
+                self._count(self.cache_tokens, outcome.usage.prompt_tokens, group, "prompt")
+                self._count(self.cache_tokens, outcome.usage.completion_tokens, group, "completion")
+            return
         if outcome.usage is not None and outcome.variant is not None:
             self._count(self.prompt_tokens, outcome.usage.prompt_tokens, group, variant)
             self._count(self.completion_tokens, outcome.usage.completion_tokens, group, variant)
@@ -140,6 +171,21 @@ class Metrics:
                     labels = (group.name, variant.name, str(replica.index))
                     self.replica_ready.labels(*labels).set(1.0 if replica.ready else 0.0)
                     self.replica_inflight.labels(*labels).set(replica.inflight)
+
+    def update_cache(self, stats: CacheStats) -> None:
+        """Take the cache's counts, which it keeps itself; called before they are read, and now and then."""
+        self.cache_up.set(1.0 if stats.state == "up" else 0.0)
+        counts: list[tuple[Counter, str, int]] = [
+            (self.cache_bytes, "read", stats.bytes_read),
+            (self.cache_bytes, "written", stats.bytes_written),
+            (self.cache_errors, "lookup", stats.lookups_failed),
+            (self.cache_errors, "write", stats.writes_failed),
+            (self.cache_errors, "connection", stats.connections_lost),
+            (self.cache_errors, "unreadable", stats.unreadable),
+        ]
+        for counter, label, count in counts:
+            self._count(counter, count - self._cache_seen.get(label, 0), label)
+            self._cache_seen[label] = count
 
     def expose(self) -> bytes:
         """Return all metrics in Prometheus's text format: of every worker, whichever answers."""

@@ -73,6 +73,15 @@ def event_of(outcome: Outcome) -> dict[str, object]:
         "e2e_ms": _ms(outcome.ended - outcome.began),
         "risks": {k: round(v, 6) for k, v in outcome.risks.items()},
     }
+    if outcome.cache_key is not None:
+        event["cache"] = outcome.cache
+        event["cache_key"] = outcome.cache_key
+        event["tenant"] = outcome.tenant
+    if outcome.cache == "hit":
+        event["cache_age_s"] = outcome.cache_age_s
+        event["cache_likeness"] = outcome.cache_likeness
+    if outcome.cache_check is not None:
+        event["cache_check"] = outcome.cache_check
     if decision is not None:
         event["scenario"] = decision.scenario
         event["policy"] = decision.version

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from router.cli.main import app
 
-COMMANDS = ["up", "serve", "quantize", "route", "status", "config", "classifier"]
+COMMANDS = ["up", "serve", "quantize", "route", "status", "config", "cache", "classifier"]
 
 
 def test_help_names_every_command() -> None:

@@ -1,0 +1,1 @@
+"""Answers kept in Redis: which requests may share one, under which key, in which form, and who asks upstream."""

@@ -1,0 +1,229 @@
+"""Entries in Redis, and what becomes of requests while Redis is away: nothing but a miss.
+
+One task holds the connection. As soon as one command is late, everything that waits fails at once and requests no
+longer ask, until the task has a connection again: a hanging Redis costs one timeout, once. Each change of state is one
+log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from router.cache.address import Address, parse_address
+from router.cache.key import Key
+from router.cache.link import Link, LinkLost, Refusal, connect
+from router.cache.scripts import GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
+from router.config.problems import masked
+
+State = Literal["off", "starting", "up", "down", "stopped"]
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 10.0
+STEADY_S = 5.0
+"""A connection that lived this long lets the pauses begin anew, seconds."""
+ALONE_MS = 1000
+"""How long others are told not to wait, after an answer that could not be kept."""
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Counts since the start."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    lookups_failed: int = 0
+    writes_failed: int = 0
+    connections_lost: int = 0
+
+
+class Store:
+    """The worker's way to Redis. `url` None: there is none, and every look-up says so."""
+
+    def __init__(self, url: str | None, *, password: str | None, timeout_s: float, log: logging.Logger) -> None:
+        self._where = masked(url or "")
+        self.address: Address | None = parse_address(url, password) if url else None
+        self._timeout_s = timeout_s
+        self._log = log
+        self._link: Link | None = None
+        self._lost = asyncio.Event()
+        self._hung = False
+        self._why = ""
+        self._task: asyncio.Task[None] | None = None
+        self._scripts = True
+        self._writes_at = 0.0
+        self._write_pause = 0.0
+        self._reading: set[asyncio.Task[None]] = set()
+        self.state: State = "starting" if url else "off"
+        self.stats = StoreStats()
+
+    @property
+    def up(self) -> bool:
+        """Whether a look-up would be asked."""
+        return self._link is not None
+
+    @property
+    def writable(self) -> bool:
+        """Whether the server took the last write."""
+        return self._write_pause == 0.0
+
+    def start(self) -> None:
+        """Begin to connect, in a task of the running loop. Redis need not be there."""
+        if self._task is None and self.address is not None:
+            self._task = asyncio.create_task(self._run(self.address), name="cache")
+
+    async def stop(self) -> None:
+        """Close; waiting writes have been sent or are lost."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._link is not None:
+            self._link.end("stopped", False)
+        if self.state != "off":
+            self.state = "stopped"
+
+    async def look(self, key: Key, token: str | None, lease_ms: int) -> bytes | int | None:
+        """Return the entry's bytes, or what there is instead: LEASE_TAKEN, HELD_BY_OTHER, GO_ALONE.
+
+        Without a `token` no lease is asked for. None: Redis did not answer.
+        """
+        link = self._link
+        if link is None:
+            return None
+        try:
+            if token is None or not self._scripts:
+                answer = await link.call("GET", key.entry)
+                answer = GO_ALONE if answer is None else answer
+            else:
+                answer = await link.call("EVALSHA", LOOK_SHA, 2, key.entry, key.lease, token, lease_ms)
+        except LinkLost:
+            self.stats.lookups_failed += 1
+            return None
+        except Refusal as refusal:
+            self.stats.lookups_failed += 1
+            self._refused(link, str(refusal))
+            return None
+        if isinstance(answer, bytes):
+            self.stats.bytes_read += len(answer)
+            return answer
+        return answer if isinstance(answer, int) else None
+
+    def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
+        """Keep an entry and give the lease back, without waiting for the answer."""
+        commands: list[tuple[bytes | str | int, ...]] = [("SET", key.entry, data, "PX", ttl_ms)]
+        if token is not None and self._scripts:
+            commands.append(("EVALSHA", LEASE_SHA, 1, key.lease, token, "free", 0))
+        now = asyncio.get_running_loop().time()
+        link = self._link
+        if link is None or now < self._writes_at:
+            self.stats.writes_failed += 1
+            self.lease(key, token, "free")
+            return
+        answer = link.send(*commands)
+        if answer is None:
+            self.stats.writes_failed += 1
+            return
+        self._follow(self._written(answer, len(data)))
+
+    def lease(self, key: Key, token: str | None, what: Literal["renew", "alone", "free"], ms: int = ALONE_MS) -> None:
+        """Renew a lease for `ms`, free it, or tell others for `ms` not to wait; the answer does not matter."""
+        if token is None or not self._scripts or self._link is None:
+            return
+        answer = self._link.send(("EVALSHA", LEASE_SHA, 1, key.lease, token, what, ms))
+        if answer is not None:
+            answer.add_done_callback(_forget)
+
+    def _follow(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _written(self, answer: asyncio.Future[Any], size: int) -> None:
+        try:
+            await answer
+        except LinkLost:
+            self.stats.writes_failed += 1
+        except Refusal as refusal:
+            self.stats.writes_failed += 1
+            if self._write_pause == 0.0:
+                self._log.warning("cache: %s takes no writes (%s); answers are not kept", self._where, refusal)
+            self._write_pause = min(max(FIRST_PAUSE_S, self._write_pause * 2), LONGEST_PAUSE_S)
+            self._writes_at = asyncio.get_running_loop().time() + self._write_pause
+        else:
+            self.stats.bytes_written += size
+            if self._write_pause:
+                self._write_pause = 0.0
+                self._log.info("cache: %s takes writes again", self._where)
+
+    def _refused(self, link: Link, why: str) -> None:
+        if why.startswith("NOSCRIPT"):
+            # The scripts were flushed, or another server answers at the same address now.
+            for script in (LOOK, LEASE):
+                link.call("SCRIPT", "LOAD", script).add_done_callback(_forget)
+        elif "OOM" not in why and "READONLY" not in why:
+            link.end(why, True)
+
+    async def _run(self, address: Address) -> None:
+        pause = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        while True:
+            why = await self._open(address)
+            if why is None:
+                self._change("up", "")
+                began = loop.time()
+                await self._lost.wait()
+                self._link = None
+                self.stats.connections_lost += 1
+                why = self._why
+                if loop.time() - began > STEADY_S:
+                    pause = FIRST_PAUSE_S
+                    if not self._hung:
+                        # Closed in good order, most likely for being idle: a new connection is worth one try.
+                        continue
+            self._change("down", why)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _open(self, address: Address) -> str | None:
+        """Connect; give the reason where it failed."""
+        self._lost.clear()
+        try:
+            link = await connect(address, self._timeout_s, self._on_lost)
+            self._scripts = await self._load_scripts(link)
+        except TimeoutError:
+            return f"no answer in {self._timeout_s:g} s"
+        except (OSError, Refusal) as error:
+            return masked(str(error)) or type(error).__name__
+        if not self._lost.is_set():
+            self._link = link
+        return None
+
+    async def _load_scripts(self, link: Link) -> bool:
+        try:
+            for script in (LOOK, LEASE):
+                await link.call("SCRIPT", "LOAD", script)
+        except Refusal:
+            # A user without the right to run scripts: entries alone then, no lease across workers.
+            return False
+        return True
+
+    def _on_lost(self, why: str, hung: bool) -> None:
+        self._link = None
+        self._why, self._hung = why, hung
+        self._lost.set()
+
+    def _change(self, state: State, reason: str) -> None:
+        before, self.state = self.state, state
+        if before == state:
+            return
+        if state == "down":
+            self._log.warning("cache: %s is away (%s); requests go on without it", self._where, reason)
+        elif before == "down":
+            self._log.info("cache: %s is back", self._where)
+
+
+def _forget(future: asyncio.Future[Any]) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        future.exception()

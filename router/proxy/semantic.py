@@ -1,0 +1,126 @@
+"""Answers to the same question in other words, for the groups that want them.
+
+One look-up finds all wordings of a question: its name is a hash of everything but the last user turn (history, tools,
+parameters, tenant, group) and of the words in that turn that count. Among these the likest wording is taken, if it is
+alike enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from router.cache.entry import Entry, Format, UnreadableEntry
+from router.cache.key import Key, Place, has_long_number, request_key
+from router.cache.semantic.audit import Audit, agree
+from router.cache.semantic.guard import core
+from router.cache.semantic.vector import Vector, embed, likeness
+from router.cache.store import Store
+from router.config.schema import SemanticConfig
+
+_KIND = "wordings"
+_MOST = 8
+"""Wordings of one question that are remembered."""
+
+
+class Wording(NamedTuple):
+    """One request's last turn."""
+
+    group: str
+    names: Key
+    """Where the wordings of its question are."""
+    vector: Vector
+    known: list[list[Any]]
+    """What was found there; filled by `find`."""
+
+
+class Alike(NamedTuple):
+    """An answer to another wording."""
+
+    entry: Entry
+    likeness: float
+    check: bool
+    """Whether it is to be answered afresh and compared."""
+
+
+class Semantic:
+    """One worker's look-ups by likeness; `settings` by group, of those that want it."""
+
+    def __init__(self, store: Store, form: Format, settings: Mapping[str, SemanticConfig], log: logging.Logger) -> None:
+        self._store = store
+        self._form = form
+        self._settings = settings
+        self._log = log
+        self.audits = {name: Audit(s.threshold, s.max_wrong) for name, s in settings.items()}
+
+    def wording(self, path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Wording | None:
+        """Return the request's wording; None where the group does not want it, or only the exact text will do."""
+        if place.group not in self._settings:
+            return None
+        messages = body.get("messages")
+        if not isinstance(messages, list) or has_long_number(raw):
+            return None
+        last = messages[-1]
+        text = last.get("content")
+        if last.get("role") != "user" or not isinstance(text, str):
+            return None
+        words = core(text)
+        if words is None:
+            return None
+        question = {**body, "messages": [*messages[:-1], {**last, "content": None}], "\0words": words}
+        names = request_key(path, b"", question, place)
+        if names is None:
+            return None
+        names = names._replace(entry=names.entry.replace(":c1:", ":s1:", 1))
+        return Wording(place.group, names, embed(text), [])
+
+    async def find(self, wording: Wording, own: Key) -> Alike | None:
+        """Return the answer to the likest wording that is alike enough, in two round trips; None without one."""
+        data = await self._store.look(wording.names, None, 0)
+        if not isinstance(data, bytes):
+            return None
+        try:
+            known = orjson.loads(self._form.decode(data, wording.names.entry).body)
+        except (UnreadableEntry, orjson.JSONDecodeError):
+            return None
+        wording.known.extend(known)
+        best, name = 0.0, ""
+        for candidate, slots, weights in known:
+            alike = likeness(wording.vector, dict(zip(slots, (w / 1000 for w in weights), strict=True)))
+            if alike > best and candidate != own.entry:
+                best, name = alike, candidate
+        if best < self.audits[wording.group].threshold:
+            return None
+        found = await self._store.look(Key("", name, ""), None, 0)
+        if not isinstance(found, bytes):
+            return None
+        try:
+            entry = self._form.decode(found, name)
+        except UnreadableEntry:
+            return None
+        return Alike(entry, best, random.random() < self._settings[wording.group].sample)
+
+    def keep(self, wording: Wording, own: Key, ttl_ms: int) -> None:
+        """Remember that this wording has an answer under its own key."""
+        mine = [own.entry, list(wording.vector), [round(w * 1000) for w in wording.vector.values()]]
+        others = [k for k in wording.known if k[0] != own.entry]
+        body = orjson.dumps([mine, *others[: _MOST - 1]])
+        now_ms = time.time_ns() // 1_000_000
+        data = self._form.encode(Entry(_KIND, "", "", 0, 0, now_ms, body), wording.names.entry)
+        if data is not None:
+            self._store.put(wording.names, data, ttl_ms, None)
+
+    def check(self, group: str, old: Entry, fresh: Entry) -> bool:
+        """Compare an answer to another wording with the fresh one; raise the threshold when too many are wrong."""
+        audit = self.audits[group]
+        agreed = agree(old.body, fresh.body)
+        if audit.record(agreed):
+            self._log.warning(
+                "cache: too many answers to other wordings were wrong: group=%s threshold=%.2f", group, audit.threshold
+            )
+        return agreed

@@ -1,0 +1,120 @@
+"""The shared connection on a real server, and on one that answers wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from router.cache.address import Address, parse_address
+from router.cache.link import LinkLost, Refusal, connect
+from router.store.valkey import PrivateValkey
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
+
+
+def nothing(why: str, hung: bool) -> None:
+    pass
+
+
+async def test_many_at_once_each_gets_its_own(valkey: PrivateValkey) -> None:
+    link = await connect(parse_address(valkey.url), 5, nothing)
+    await asyncio.gather(*(link.call("SET", f"k{n}", f"你{n}") for n in range(500)))
+    found = await asyncio.gather(*(link.call("GET", f"k{n}") for n in range(500)))
+    assert [f.decode() for f in found] == [f"你{n}" for n in range(500)]
+    first = link.send(("SET", "a", b"\x00\r\n"), ("SET", "b", 2))
+    assert first is not None
+    assert await first == b"OK"
+    assert await link.call("MGET", "a", "b", "none") == [b"\x00\r\n", b"2", None]
+    link.end("done", False)
+
+
+async def test_who_leaves_shifts_no_answers(valkey: PrivateValkey) -> None:
+    link = await connect(parse_address(valkey.url), 5, nothing)
+    left = [link.call("ECHO", str(n)) for n in range(10)]
+    stays = link.call("ECHO", "stays")
+    for future in left:
+        future.cancel()
+    assert await stays == b"stays"
+    assert await link.call("ECHO", "next") == b"next"
+    link.end("done", False)
+
+
+async def test_an_error_belongs_to_its_command(valkey: PrivateValkey) -> None:
+    link = await connect(parse_address(valkey.url), 5, nothing)
+    wrong, right = link.call("NO-SUCH-COMMAND"), link.call("PING")
+    with pytest.raises(Refusal, match="unknown command"):
+        await wrong
+    assert await right == b"PONG"
+    link.end("done", False)
+
+
+async def test_users_passwords_and_databases(valkey: PrivateValkey) -> None:
+    with Redis.from_url(valkey.url) as client:
+        client.acl_setuser("bob", enabled=True, passwords=["+p@ss"], categories=["+@all"], keys=["bitgear:*"])
+    path = valkey.url.removeprefix("unix://")
+    link = await connect(Address(path=path, username="bob", password="p@ss"), 5, nothing)
+    assert await link.call("ACL", "WHOAMI") == b"bob"
+    with pytest.raises(Refusal, match="NOPERM"):
+        await link.call("GET", "other")
+    link.end("done", False)
+    lost: list[str] = []
+    with pytest.raises(Refusal, match="WRONGPASS"):
+        await connect(Address(path=path, username="bob", password="no"), 5, lambda why, hung: lost.append(why))
+    with pytest.raises(Refusal, match="DB index"):
+        await connect(Address(path=path, db=99), 5, nothing)
+    assert lost == ["not let in"]
+
+
+@asynccontextmanager
+async def server(answer: bytes) -> AsyncIterator[Address]:
+    """Greets properly, then answers everything with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"+PONG\r\n")
+        while await reader.read(100):
+            writer.write(answer)
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Address("127.0.0.1", listening.sockets[0].getsockname()[1])
+    finally:
+        listening.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(b"", "no answer in 0.2 s"), (b"?", "not Redis"), (b"+A\r\n+B\r\n", "an answer that nobody asked for")],
+)
+async def test_answers_that_are_late_wrong_or_too_many_end_it(answer: bytes, why: str) -> None:
+    lost: list[tuple[str, bool]] = []
+    async with server(answer) as address:
+        link = await connect(address, 0.2, lambda reason, hung: lost.append((reason, hung)))
+        futures = [link.call("GET", "a")]
+        await asyncio.wait(futures, timeout=5)
+        async with asyncio.timeout(5):
+            while not lost:
+                await asyncio.sleep(0.01)
+        assert lost[0][0].startswith(why)
+        assert lost[0][1] == (answer == b"")
+        with pytest.raises(LinkLost):
+            await link.call("GET", "b")
+        assert link.send(("GET", "b")) is None
+        assert len(lost) == 1
+
+
+async def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        await connect(Address(path=str(tmp_path / "none")), 1, nothing)
