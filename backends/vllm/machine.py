@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from backends.vllm.engine import probe
@@ -35,10 +35,6 @@ class Machine:
     memory_gib: float
     """Memory that new processes can take now, GiB (cgroup limits counted)."""
     gpus: tuple[Gpu, ...] = ()
-
-    def after(self, memory_gib: float) -> Machine:
-        """The same machine once processes of `memory_gib` run: for planning a second group."""
-        return replace(self, memory_gib=max(0.0, self.memory_gib - memory_gib))
 
 
 def detect(python: str | None = None) -> Machine:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.plan import detect, free_ports, plan_group
+from backends.plan import detect, free_ports, plan_group, remaining
 from backends.processes import PlanError, VariantPlan
 from backends.vllm.engine import probe, problems
 from backends.vllm.machine import Machine
@@ -45,7 +45,7 @@ def plan(config: Config) -> Planned:
     plans: list[VariantPlan] = []
     for name, group in config.groups.items():
         made = plan_group(name, group.base_model, group.backends, home=home, machine=left, ports=ports, python=python)
-        left = left.after(sum(p.memory_gib for p in made))
+        left = remaining(left, made)
         plans.extend(made)
     return Planned(tuple(plans), machine, python)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends.vllm import machine
 from backends.vllm.engine import Engine
-from backends.vllm.machine import GIB, Gpu, Machine, available_memory_gib, detect, parse_gpus
+from backends.vllm.machine import GIB, Gpu, available_memory_gib, detect, parse_gpus
 
 
 def _write(root: Path, files: dict[str, str]) -> Path:
@@ -110,8 +110,3 @@ def test_gpus_that_the_engine_cannot_use_do_not_count(monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine, "probe", lambda python: Engine(python, "0.32.0", "cpu", True, True))
     assert detect("python").gpus == ()
     assert len(detect().gpus) == 1
-
-
-def test_what_runs_is_taken_off() -> None:
-    assert Machine((0,), 10.0).after(4.0).memory_gib == 6.0
-    assert Machine((0,), 1.0).after(4.0).memory_gib == 0.0
