@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -82,8 +83,10 @@ async def make(recipes: Sequence[Recipe], *, home: Path, python: str = sys.execu
     complaints = asyncio.ensure_future(_last_lines(process.stderr))
     failure = ""
     try:
-        process.stdin.write(job.encode())
-        process.stdin.write_eof()
+        # It may have ended already (uvloop then raises RuntimeError): its exit code and last lines say why.
+        with contextlib.suppress(OSError, RuntimeError):
+            process.stdin.write(job.encode())
+            process.stdin.write_eof()
         async for line in process.stdout:
             failure = _report(line, progress) or failure
         code = await process.wait()
