@@ -28,6 +28,8 @@ def plan_text(plans: Iterable[VariantPlan], *, commands: bool) -> str:
 def curl(api: str, model: str) -> str:
     """A request that works as it is pasted into a shell."""
     body = {"model": model, "messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 64}
+    # A small model drawn at vLLM's own temperature of 1 rambles; and asked again, this answer comes from the cache.
+    body["temperature"] = 0
     return f"curl -s {api}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
 
 
