@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -45,7 +46,7 @@ class Display(Protocol):
         """Show nothing more. Harmless a second time."""
 
 
-class _Closing:
+class _Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
@@ -54,8 +55,8 @@ class _Closing:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class PlainDisplay(_Closing):

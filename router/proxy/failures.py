@@ -62,11 +62,6 @@ def _error_of(body: bytes) -> dict[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def is_openai_error(body: bytes) -> bool:
-    """Return whether an answer's body already is an OpenAI-shaped error."""
-    return bool(_error_of(body))
-
-
 def is_client_error(event: str) -> bool:
     """Return whether an error event inside a stream blames the request (a 4xx code), not the replica."""
     try:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.wire import UpstreamError
-from router.proxy.failures import Refused, classify, is_client_error, is_openai_error, retry_after_s, to_client
+from router.proxy.failures import Refused, classify, is_client_error, retry_after_s, to_client
 from tests.support.wire import error_body
 
 LONG = "This model's maximum context length is 512 tokens. However, your prompt contains at least 513 input tokens."
@@ -120,8 +120,3 @@ def test_what_the_client_is_told(error: UpstreamError | Refused, status: int, co
 )
 def test_errors_in_a_stream_blame_the_request_or_the_replica(event: str, blames_the_request: bool) -> None:
     assert is_client_error(event) == blames_the_request
-
-
-def test_openai_errors_are_known_by_their_shape() -> None:
-    assert is_openai_error(error_body("x"))
-    assert not is_openai_error(b'{"detail":"x"}')
