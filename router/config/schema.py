@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from backends.settings import BackendSettings, Precision, Settings
+from router.config.loop import ExplorationConfig, FeedbackConfig, ShadowConfig, TuningConfig
 
 ScenarioName = Literal["realtime", "batch", "edge"]
 
@@ -265,6 +266,16 @@ class Config(Settings):
     classifier: ClassifierConfig = Field(default_factory=ClassifierConfig, description="Estimating risk.")
     events: EventsConfig = Field(default_factory=EventsConfig, description="Events for tuning.")
     cache: CacheConfig = Field(default_factory=CacheConfig, description="Answers kept in Redis.")
+    feedback: FeedbackConfig = Field(
+        default_factory=FeedbackConfig, description="What applications say of answers' quality."
+    )
+    exploration: ExplorationConfig = Field(
+        default_factory=ExplorationConfig, description="Trying other variants, so that their quality becomes known."
+    )
+    shadow: ShadowConfig = Field(
+        default_factory=ShadowConfig, description="Answers compared with full precision's, off the hot path."
+    )
+    tuning: TuningConfig = Field(default_factory=TuningConfig, description="Jobs that choose thresholds.")
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )

@@ -1,0 +1,96 @@
+"""Settings of the loop that tunes thresholds: exploration, feedback, shadow pairs, tuning jobs, the fast inner loop."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from backends.settings import Settings
+
+
+class ExplorationConfig(Settings):
+    """A small share of requests takes another variant than the best one, so that its outcome becomes known."""
+
+    share: float | None = Field(
+        None, ge=0, le=0.2, description="Share of requests that explore. None: 0.02 where tuning is on, else 0."
+    )
+    max_risk: float = Field(
+        0.3, ge=0, le=1, description="No exploration of a precision whose risk for the request is above this."
+    )
+
+
+class FeedbackConfig(Settings):
+    """What applications say of answers: `POST /v1/feedback`."""
+
+    enabled: bool = Field(True, description="Take feedback.")
+    window_s: float = Field(
+        7 * 86_400, ge=60, description="How long after its request feedback is taken, seconds; later it is refused."
+    )
+    stream: str = Field("bitgear:feedback", description="Name of the Redis stream.")
+    max_length: int = Field(100_000, ge=100, description="Entries kept in the stream (about).")
+    comment_chars: int = Field(2000, ge=0, description="Longest comment that is kept; 0 keeps none.")
+
+
+class ShadowConfig(Settings):
+    """A share of requests is answered at full precision too, off the hot path, and the two answers are compared."""
+
+    share: float | None = Field(
+        None, ge=0, le=1, description="Share of requests answered twice. None: 0.02 where tuning is on, else 0."
+    )
+    judges: tuple[str, ...] = Field(
+        ("match", "validity"), description="Registered judges, asked in turn until one can tell."
+    )
+    max_running: int = Field(2, ge=1, description="Most shadow requests at once per worker; more are let go.")
+    max_load: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="A shadow is sent only while no request of the full-precision variant waits and its KV cache is "
+        "used less than this.",
+    )
+    max_output_tokens: int = Field(1024, ge=1, description="Longest answer that is compared, tokens.")
+    judge_model: str | None = Field(None, description="Model of the LLM judge, as litellm names it.")
+    judge_key_env: str | None = Field(None, description="Environment variable with the LLM judge's API key.")
+
+
+class InnerLoopConfig(Settings):
+    """Thresholds that move with load within the bounds that tuning set: seconds, not hours."""
+
+    enabled: bool = Field(True, description="Move thresholds with load, where a tuning job has set bounds.")
+    interval_s: float = Field(1.0, gt=0, description="Between two steps, seconds.")
+    target: float = Field(0.95, gt=0, lt=1, description="Share of requests that should meet their latency targets.")
+    gain: float = Field(0.5, gt=0, le=5, description="Proportional gain: move per unit of missed share.")
+    integral_s: float = Field(10.0, gt=0, description="Integral time, seconds; the integral stops at the bounds.")
+
+
+class TuningConfig(Settings):
+    """Jobs that choose thresholds from recorded traffic and feedback."""
+
+    mode: Literal["off", "manual", "automatic"] = Field(
+        "off", description="off; manual: jobs propose and a person approves; automatic: jobs publish to a canary."
+    )
+    interval_s: float = Field(3600, ge=10, description="Between two scheduled jobs, seconds.")
+    window_s: float = Field(86_400, ge=60, description="How far back a job looks, seconds.")
+    max_records: int = Field(50_000, ge=100, description="Most requests that a job reads.")
+    objective: Literal["goodput", "quality"] = Field(
+        "goodput",
+        description="goodput: the most tokens/s in time, quality's lower bound at or above the target; quality: the "
+        "most quality, the latency target met.",
+    )
+    margin: float = Field(0.01, gt=0, lt=1, description="How much worse than full precision is acceptable, as a share.")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="Confidence of intervals and tests.")
+    min_records: int = Field(500, ge=10, description="A job with fewer requests changes nothing.")
+    min_labels: int = Field(100, ge=10, description="A job with fewer quality labels changes nothing.")
+    max_step: float = Field(
+        0.1, gt=0, le=1, description="Longest move of a threshold in one job, as a share of traffic that changes sides."
+    )
+    cooldown_s: float = Field(600, ge=0, description="Least time between two changes, seconds.")
+    min_gain: float = Field(0.02, ge=0, description="A change must promise at least this much more (hysteresis).")
+    canary_share: float = Field(0.1, gt=0, le=0.5, description="Share of traffic that tries a change first.")
+    canary_min_records: int = Field(200, ge=10, description="Requests a canary needs before it may be promoted.")
+    canary_max_s: float = Field(3600, ge=10, description="A canary undecided for this long is rolled back, seconds.")
+    max_weight_per_key: float = Field(
+        0.2, gt=0, le=1, description="Largest share of the quality evidence that one API key may give."
+    )
+    inner_loop: InnerLoopConfig = Field(default_factory=InnerLoopConfig, description="Thresholds that move with load.")

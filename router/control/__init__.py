@@ -1,0 +1,1 @@
+"""The control plane: one versioned document that all workers follow."""
