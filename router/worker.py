@@ -29,11 +29,11 @@ from router.proxy.deciding import Decider
 from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
-from router.telemetry import Metrics, Telemetry
+from router.telemetry import EventCounts, Metrics, Telemetry
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
-_GAUGES_S = 5.0
+_GAUGES_S = 1.0
 _MAX_FILES = 65536
 
 
@@ -59,11 +59,13 @@ class Worker:
         self._metrics = Metrics(Path(directory) if directory else None)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
-        self._telemetry = Telemetry(self._metrics, self._sink, log)
+        self._telemetry = Telemetry(self._metrics, self._sink, log, config.events.max_per_s)
         decider = Decider(scorer, config.policy, config.policy_version)
         self.caching = build_caching(runtime, decider, os.environ, log)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
-        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)
+        self.admin = build_admin_app(
+            runtime, self.fleet, self._metrics, self._sink.stats, self.update_metrics, self.caching
+        )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
 
@@ -88,11 +90,19 @@ class Worker:
             self.fleet.close()
             await self.caching.stop()
             await self._sink.stop()
+            self.update_metrics()
+
+    def update_metrics(self) -> None:
+        """Bring the metrics up to now."""
+        events = self._sink.stats()
+        self._metrics.update_gauges(self.fleet)
+        self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
+        self._metrics.update_cache(self.caching.stats())
+        self._metrics.flush()
 
     async def _refresh_gauges(self) -> None:
         while True:
-            self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
-            self._metrics.update_cache(self.caching.stats())
+            self.update_metrics()
             await asyncio.sleep(_GAUGES_S)
 
 

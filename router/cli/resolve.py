@@ -72,13 +72,15 @@ def variants(config: Config, plans: Iterable[VariantPlan]) -> tuple[RuntimeVaria
     """Every variant of every group in configured order. Raises PlanError for a launched kind that has no plan."""
     planned = {(p.group, p.variant): p for p in plans}
     return tuple(
-        _variant(name, backend, planned.get((name, backend.variant)))
+        _variant(name, backend, planned.get((name, backend.variant)), config.cost.gpu_hour)
         for name, group in config.groups.items()
         for backend in group.backends
     )
 
 
-def _variant(group: str, backend: BackendSettings, plan: VariantPlan | None) -> RuntimeVariant:
+def _variant(
+    group: str, backend: BackendSettings, plan: VariantPlan | None, gpu_hour: float | None = None
+) -> RuntimeVariant:
     if plan is None and backend.kind in LAUNCHED:
         raise PlanError(
             f"{group}@{backend.variant} is of kind {backend.kind}, whose servers `bitgear up` starts; "
@@ -92,6 +94,8 @@ def _variant(group: str, backend: BackendSettings, plan: VariantPlan | None) -> 
         served_model=plan.served_model if plan is not None else backend.model or group,
         kind=backend.kind,
         price=backend.price,
+        gpus=backend.gpus,
+        gpu_hour=gpu_hour if backend.gpu_hour is None else backend.gpu_hour,
         last_resort=backend.is_last_resort,
         max_model_len=backend.max_model_len,
         api_key_env=backend.api_key_env,

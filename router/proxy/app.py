@@ -143,7 +143,7 @@ class ProxyApp:
             if model is None:
                 raise _unknown(path)
         target = resolve(model, directives, self._fleet)
-        outcome.group = target.group
+        outcome.group, outcome.scenario = target.group, target.scenario
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
         if endpoint is not OTHER:

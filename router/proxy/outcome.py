@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from router.decision.types import Decision
+from router.decision.types import Decision, Scenario
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
@@ -20,6 +20,8 @@ class Outcome:
     endpoint: Endpoint
     began: float
     group: Group | None = None
+    scenario: Scenario | None = None
+    """The latency targets that it should meet."""
     decision: Decision | None = None
     risks: Mapping[str, float] = field(default_factory=dict)
     units: float = 0.0

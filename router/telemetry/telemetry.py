@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -10,6 +12,7 @@ from typing import Any, Protocol
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
 from router.telemetry.metrics import Metrics
+from router.telemetry.sampler import Sampler
 
 
 class Sink(Protocol):
@@ -22,10 +25,15 @@ class Sink(Protocol):
 class Telemetry:
     """One worker's telemetry."""
 
-    def __init__(self, metrics: Metrics, sink: Sink | None, log: logging.Logger) -> None:
+    def __init__(
+        self, metrics: Metrics, sink: Sink | None, log: logging.Logger, events_per_s: float = math.inf
+    ) -> None:
         self.metrics = metrics
         self.log = log
         self._sink = sink
+        self._sampler = Sampler(events_per_s)
+        self.events_left_out = 0
+        """Events that were not made because there were too many."""
 
     def retried(self, outcome: Outcome, why: str) -> None:
         """Tell of an attempt that failed and may be taken over by another replica."""
@@ -49,7 +57,17 @@ class Telemetry:
                 outcome.attempts,
             )
         if self._sink is not None and outcome.decision is not None and outcome.endpoint is not ROUTE:
-            self._sink.put(event_of(outcome))
+            self._put(self._sink, outcome)
+
+    def _put(self, sink: Sink, outcome: Outcome) -> None:
+        kept = self._sampler.probability(outcome.ended)
+        if kept < 1.0 and random.random() >= kept:
+            self.events_left_out += 1
+            return
+        event = event_of(outcome)
+        if kept < 1.0:
+            event["sampled"] = kept
+        sink.put(event)
 
 
 def event_of(outcome: Outcome) -> dict[str, object]:
