@@ -25,7 +25,7 @@ from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.proxy.app import ProxyApp
 from router.proxy.caching import build_caching
-from router.proxy.deciding import Decider
+from router.proxy.deciding import decider_of
 from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
@@ -56,11 +56,11 @@ class Worker:
         self.fleet = Fleet(runtime, os.environ, scorer.thresholds)
         self._monitor = Monitor(self.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-        self._metrics = Metrics(Path(directory) if directory else None)
+        self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
         self._telemetry = Telemetry(self._metrics, self._sink, log, config.events.max_per_s)
-        decider = Decider(scorer, config.policy, config.policy_version)
+        decider = decider_of(scorer, config)
         self.caching = build_caching(runtime, decider, os.environ, log)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
         self.admin = build_admin_app(

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from router.decision.types import Decision, Scenario
+from router.decision.types import Decision
+from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
@@ -20,9 +21,9 @@ class Outcome:
     endpoint: Endpoint
     began: float
     group: Group | None = None
-    scenario: Scenario | None = None
-    """The latency targets that it should meet."""
     decision: Decision | None = None
+    question: Question | None = None
+    """What was decided on."""
     risks: Mapping[str, float] = field(default_factory=dict)
     units: float = 0.0
     """Size of the prompt, as `text_units` gives it."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from router.decision.types import Candidate, Decision
 from router.proxy.outcome import Outcome
-from router.state import Group, Variant
+from router.state import Variant
 
 
 class Cost(NamedTuple):
@@ -27,32 +27,38 @@ class Cost(NamedTuple):
     full_money: float = 0.0
 
 
-def cost_of(outcome: Outcome, chosen: Candidate | None) -> Cost:
-    """Return what the answer cost; nothing for a hosted model, which holds no GPU of ours."""
+def cost_of(outcome: Outcome, chosen: Candidate | None, gpu_hour: float | None) -> Cost:
+    """Return what the answer cost; nothing for a hosted model, which holds no GPU of ours.
+
+    `gpu_hour`: price of one GPU for an hour where the variant names none.
+    """
     variant, group, decision = outcome.variant, outcome.group, outcome.decision
     if variant is None or group is None or decision is None or variant.spec.kind == "litellm" or not outcome.sent_up:
         return Cost()
     gpu_s = max(0.0, outcome.ended - outcome.sent_up) / max(1.0, outcome.running) * variant.spec.gpus
-    money = gpu_s * (variant.spec.gpu_hour or 0.0) / 3600
-    full = _full_precision(group, decision)
-    if full is None or full[0] is variant or chosen is None or chosen.e2e_s <= 0.0 or full[1].e2e_s <= 0.0:
+    price = _price(variant, gpu_hour)
+    money = gpu_s * (price or 0.0) / 3600
+    full = _full_precision(decision)
+    reference = group.variants.get(full.variant) if full is not None else None
+    if full is None or reference is None or reference is variant or chosen is None or chosen.e2e_s <= 0.0:
         return Cost(gpu_s, money, gpu_s, money)
-    spec = full[0].spec
-    full_gpu_s = gpu_s / variant.spec.gpus * spec.gpus * full[1].e2e_s / chosen.e2e_s
-    if variant.spec.gpu_hour is None or spec.gpu_hour is None:
+    full_gpu_s = gpu_s / variant.spec.gpus * reference.spec.gpus * full.e2e_s / chosen.e2e_s
+    full_price = _price(reference, gpu_hour)
+    if price is None or full_price is None:
         # With one price unknown there is nothing to compare.
         return Cost(gpu_s, money, full_gpu_s, money)
-    return Cost(gpu_s, money, full_gpu_s, full_gpu_s * spec.gpu_hour / 3600)
+    return Cost(gpu_s, money, full_gpu_s, full_gpu_s * full_price / 3600)
 
 
-def _full_precision(group: Group, decision: Decision) -> tuple[Variant, Candidate] | None:
-    best: tuple[Variant, Candidate] | None = None
-    for candidate in decision.candidates:
-        # The reference's threshold is 1 by definition; another precision's may be, but its rank is lower.
-        variant = group.variants.get(candidate.variant) if candidate.threshold >= 1.0 and candidate.live else None
-        if variant is not None and not variant.spec.last_resort and (best is None or variant.rank > best[0].rank):
-            best = variant, candidate
-    return best
+def _price(variant: Variant, gpu_hour: float | None) -> float | None:
+    return gpu_hour if variant.spec.gpu_hour is None else variant.spec.gpu_hour
+
+
+def _full_precision(decision: Decision) -> Candidate | None:
+    """Return the most precise regular variant, where it was live and its time predicted."""
+    regular = [c for c in decision.candidates if not c.last_resort]
+    best = max(regular, key=lambda c: c.rank, default=None)
+    return best if best is not None and best.live and best.e2e_s > 0.0 else None
 
 
 __all__ = ["Cost", "cost_of"]

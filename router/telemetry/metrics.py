@@ -50,8 +50,10 @@ class Metrics:
     prometheus-client reads PROMETHEUS_MULTIPROC_DIR when it is imported: whoever starts the workers sets it.
     """
 
-    def __init__(self, multiprocess_dir: Path | None) -> None:
+    def __init__(self, multiprocess_dir: Path | None, gpu_hour: float | None = None) -> None:
+        """`gpu_hour`: price of one GPU for an hour, of variants that name none."""
         self._dir = multiprocess_dir
+        self._gpu_hour = gpu_hour
         self.registry = CollectorRegistry()
         self._families = Families(self.registry)
         self._places: dict[tuple[str, str, str, str], Place] = {}
@@ -105,7 +107,7 @@ class Metrics:
             where = (group, variant, str(outcome.replica.index) if outcome.replica else "none", scenario)
             place = self._places.get(where)
             if place is None:
-                place = self._places[where] = Place(self._families, where)
+                place = self._places[where] = Place(self._families, where, self._gpu_hour)
             place.add(outcome, chosen)
 
     def _ones_of(self, outcome: Outcome, key: tuple[str, ...]) -> tuple[Count, ...]:

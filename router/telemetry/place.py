@@ -17,9 +17,10 @@ from router.telemetry.tally import Count, Spread
 class Place:
     """Everything that is counted where requests are served."""
 
-    def __init__(self, families: f.Families, labels: tuple[str, str, str, str]) -> None:
+    def __init__(self, families: f.Families, labels: tuple[str, str, str, str], gpu_hour: float | None) -> None:
         self.labels = labels
         self.rates = Rates()
+        self._gpu_hour = gpu_hour
         self._counts: list[Count] = []
         self._spreads: list[Spread] = []
 
@@ -79,7 +80,7 @@ class Place:
             itl = outcome.itl_s
             if itl is not None:
                 self._itl.add(itl)
-        cost = cost_of(outcome, chosen)
+        cost = cost_of(outcome, chosen, self._gpu_hour)
         self._gpu_seconds.pending += cost.gpu_s
         self._cost.pending += cost.money
         self._full_gpu_seconds.pending += cost.full_gpu_s
@@ -113,11 +114,11 @@ class Place:
 
 def met(outcome: Outcome) -> bool:
     """Return whether a whole answer came within its scenario's targets; TTFT counts for streams alone."""
-    scenario = outcome.scenario
     if not outcome.ok:
         return False
-    if scenario is None:
+    if outcome.question is None:
         return True
+    scenario = outcome.question.target.scenario
     ttft = outcome.ttft_s
     if scenario.ttft_s is not None and ttft is not None and ttft > scenario.ttft_s:
         return False

@@ -8,14 +8,21 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.config.runtime import Runtime, RuntimeVariant
-from router.decision import Candidate, Decision, Scenario
+from router.decision import POLICIES, Candidate, Decision, RequestFacts, Scenario
+from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
+from router.proxy.resolve import Target
 from router.proxy.surface import CHAT
 from router.proxy.usage import Usage
-from router.state import Fleet
+from router.state import Fleet, Group
 from router.telemetry import EventCounts, Metrics
 
 TARGETS = Scenario("realtime", ttft_s=0.5, e2e_s=2.0)
+
+
+def asked(scenario: Scenario, group: Group | None = None) -> Question:
+    target = Target(group, "g", None, scenario)  # type: ignore[arg-type]
+    return Question(target, RequestFacts(90, 16), {}, 90.0, POLICIES["adaptive"])
 
 
 @pytest.fixture
@@ -31,7 +38,7 @@ def outcome() -> Outcome:
         CHAT,
         began=10.0,
         group=group,
-        scenario=TARGETS,
+        question=asked(TARGETS, group),
         decision=decision,
         stream=True,
         variant=variant,
@@ -100,8 +107,8 @@ def test_the_wait_in_a_queue_is_what_the_prefill_does_not_explain(outcome: Outco
         ({"first_token_at": 10.51}, 1, 0),
         ({"ended": 12.1}, 1, 0),
         ({"first_token_at": None, "last_token_at": None, "stream": False}, 1, 1),
-        ({"scenario": None}, 1, 1),
-        ({"scenario": Scenario("batch"), "ended": 99.0}, 1, 1),
+        ({"question": None}, 1, 1),
+        ({"question": asked(Scenario("batch")), "ended": 99.0}, 1, 1),
         ({"status": 502, "error": "upstream_error"}, 1, 0),
         ({"status": 429, "error": "overloaded"}, 1, 0),
         ({"error": "closed"}, 1, 0),
