@@ -59,6 +59,9 @@ class ProxyApp:
         endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
+        tracing = self._telemetry.tracing
+        if tracing is not None:
+            outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
         try:
             if self.inflight > self._config.server.max_concurrent:

@@ -109,6 +109,9 @@ class Families:
         self.events = self._counter(
             "events", "Events by what became of them: written, dropped, or left out at random over a rate.", "result"
         )
+        self.spans = self._counter(
+            "spans", "Spans that the collector of traces took (sent) or did not (failed).", "result"
+        )
         self.cache_requests = self._counter(
             "cache_requests", "Requests by what the cache did for them.", "group", "result"
         )

@@ -146,6 +146,11 @@ class Metrics:
         for result, count in events._asdict().items():
             self._grown("events", result, count)
 
+    def update_spans(self, sent: int, failed: int) -> None:
+        """Take the traces' counts: spans that the collector took, and those it did not."""
+        self._grown("spans", "sent", sent)
+        self._grown("spans", "failed", failed)
+
     def update_cache(self, stats: CacheStats) -> None:
         """Take the cache's counts, which it keeps itself."""
         self._families.cache_up.set(1.0 if stats.state == "up" else 0.0)
