@@ -20,6 +20,7 @@ from router.proxy.explain import explain
 from router.proxy.failures import Refused
 from router.proxy.headers import decision_header, downstream_headers
 from router.proxy.json_body import Body, parse_body
+from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
@@ -42,6 +43,8 @@ class ProxyApp:
         self._decider = decider
         self._config = config
         self._telemetry = telemetry
+        # What the cache may take is looked at as it is: all of it is part of the key.
+        self._large = max(LARGE, int(config.cache.max_request_kib * 1024) if config.cache.enabled else 0)
         self._max_body = int(config.server.max_body_mib * 1024 * 1024)
         self._started_unix = int(time.time())
         self.inflight = 0
@@ -139,7 +142,9 @@ class ProxyApp:
         endpoint = outcome.endpoint
         # On a path that only passes through, the body may be anything, a form with an audio file for example.
         as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
-        body: Body = parse_body(raw) if as_json else {}
+        light = await lighten(raw) if as_json and len(raw) > self._large else None
+        text = raw if light is None else light.skeleton
+        body: Body = parse_body(text) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
@@ -175,7 +180,9 @@ class ProxyApp:
             self._telemetry.retried,
             plan.capture if plan is not None else None,
         )
-        run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
+        run = partial(
+            exchange.run, scope["method"].encode(), upstream_path, headers, text, body, as_json=as_json, light=light
+        )
         if caching is None or plan is None:
             await run()
         else:
