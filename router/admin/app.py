@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from router.cache.link import Refusal
 from router.cache.purge import Selection
 from router.cache.stats import OFF
-from router.config.runtime import Runtime
 from router.config.show import redacted
-from router.proxy.caching import Caching
+from router.proxy.serving import Serving
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
 from router.telemetry import Metrics
@@ -100,11 +99,9 @@ class Purged(BaseModel):
 
 
 def build_admin_app(
-    runtime: Runtime,
-    fleet: Fleet,
+    serving: Callable[[], Serving],
     metrics: Metrics,
     sink_stats: Callable[[], SinkStats],
-    caching: Caching | None = None,
 ) -> FastAPI:
     """Return the admin application; its OpenAPI page is `/docs`."""
     app = FastAPI(title="Bitgear admin", version="1", docs_url="/docs", redoc_url=None)
@@ -116,13 +113,14 @@ def build_admin_app(
 
     @app.get("/readyz", summary="Every group has a variant that serves", responses={503: {"description": "Not yet"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        missing = _groups_without_variant(fleet)
+        missing = _groups_without_variant(serving().fleet)
         response.status_code = 503 if missing else 200
         return {"ready": not missing, "groups_without_variant": missing}
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics_text() -> Response:
-        metrics.update_gauges(fleet, sink_stats().dropped)
+        metrics.update_gauges(serving().fleet, sink_stats().dropped)
+        caching = serving().caching
         if caching is not None:
             metrics.update_cache(caching.stats())
         return Response(metrics.expose(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -130,20 +128,20 @@ def build_admin_app(
     @app.get("/admin/status", summary="Groups, variants and replicas as this worker sees them")
     async def status() -> StatusView:
         return StatusView(
-            ready=not _groups_without_variant(fleet),
-            policy_version=runtime.config.policy_version,
+            ready=not _groups_without_variant(serving().fleet),
+            policy_version=serving().version,
             uptime_s=round(time.monotonic() - began, 1),
             redis=sink_stats().state,
-            variants=_views(fleet),
+            variants=_views(serving().fleet),
         )
 
     @app.get("/admin/variants", summary="Every variant now")
     async def variants() -> list[VariantView]:
-        return _views(fleet)
+        return _views(serving().fleet)
 
     @app.get("/admin/config", summary="Effective configuration; secrets are named, never shown")
     async def config() -> dict[str, Any]:
-        return {key: redacted(value) for key, value in runtime.config.model_dump(mode="json").items()}
+        return {key: redacted(value) for key, value in serving().config.model_dump(mode="json").items()}
 
     @app.get("/admin/events", summary="State of the event sink")
     async def events() -> SinkStats:
@@ -151,6 +149,7 @@ def build_admin_app(
 
     @app.get("/admin/cache", summary="State of this worker's cache")
     async def cache() -> CacheView:
+        caching = serving().caching
         return CacheView(**(caching.stats() if caching is not None else OFF)._asdict())
 
     @app.post("/admin/cache/purge", summary="Take answers out of the cache", responses={503: {}, 400: {}})
@@ -158,6 +157,7 @@ def build_admin_app(
         chosen = order.model_dump(exclude={"everything", "credential"})
         if not order.everything and order.credential is None and all(v is None for v in chosen.values()):
             raise HTTPException(400, "name what to take out, or set everything")
+        caching = serving().caching
         if caching is None:
             raise HTTPException(503, "there is no cache")
         try:
