@@ -23,6 +23,7 @@ import classifier
 from router.admin.app import build_admin_app
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
+from router.config.telemetry import LoggingConfig
 from router.control.document import ControlDocument
 from router.control.follow import Follower
 from router.control.store import open_store
@@ -32,11 +33,13 @@ from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
-from router.telemetry import Metrics, Telemetry
+from router.telemetry import EventCounts, Metrics, Telemetry
+from router.telemetry.logs import configure
+from router.telemetry.tracing import TracingSetupError, build_tracing
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
-_GAUGES_S = 5.0
+_GAUGES_S = 1.0
 _MAX_FILES = 65536
 
 
@@ -61,10 +64,18 @@ class Worker:
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-        self._metrics = Metrics(Path(directory) if directory else None)
+        self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
-        self._telemetry = Telemetry(self._metrics, self._sink, log)
+        self.tracing = build_tracing(config.tracing, os.environ)
+        self._telemetry = Telemetry(
+            self._metrics,
+            self._sink,
+            log,
+            config.events.max_per_s,
+            tracing=self.tracing,
+            access_log=config.logging.access,
+        )
         self.app = ProxyApp(serving, self._telemetry)
         self._control = (
             open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
@@ -73,7 +84,7 @@ class Worker:
         )
         file = Path(runtime.control_file) if runtime.control_file else None
         self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
-        self.admin = build_admin_app(lambda: self.serving, self._metrics, self._sink.stats)
+        self.admin = build_admin_app(lambda: self.serving, self._metrics, self._sink.stats, self.update_metrics)
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
 
@@ -88,7 +99,7 @@ class Worker:
         return self.serving.fleet
 
     @property
-    def caching(self) -> Caching | None:
+    def caching(self) -> Caching:
         """The cache now."""
         return self.serving.caching
 
@@ -100,7 +111,7 @@ class Worker:
         stay = set(serving.fleet.settle())
         self.app.serving = serving
         self._monitor.follow(serving.fleet, serving.config.health)
-        if serving.caching is not None and self._serves:
+        if self._serves:
             serving.caching.start()
         for variant in last.fleet.variants():
             for replica in variant.replicas:
@@ -120,8 +131,7 @@ class Worker:
         await self._follower.start()
         self._sink.start()
         self._serves = True
-        if self.caching is not None:
-            self.caching.start()
+        self.caching.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
         self._log.info("worker serves: pid=%d", os.getpid())
@@ -132,15 +142,25 @@ class Worker:
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
-            if self.caching is not None:
-                await self.caching.stop()
+            await self.caching.stop()
             await self._sink.stop()
+            if self.tracing is not None:
+                await self.tracing.close()
+            self.update_metrics()
+
+    def update_metrics(self) -> None:
+        """Bring the metrics up to now."""
+        events = self._sink.stats()
+        self._metrics.update_gauges(self.fleet)
+        self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
+        self._metrics.update_cache(self.caching.stats())
+        if self.tracing is not None:
+            self._metrics.update_spans(*self.tracing.counts())
+        self._metrics.flush()
 
     async def _refresh_gauges(self) -> None:
         while True:
-            self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
-            if self.caching is not None:
-                self._metrics.update_cache(self.caching.stats())
+            self.update_metrics()
             await asyncio.sleep(_GAUGES_S)
 
 
@@ -180,14 +200,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--admin-fd", type=int, help="listening socket of the admin API")
     arguments = parser.parse_args(argv)
     _raise_file_limit()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # uvicorn repeats per connection what the proxy has said once per request.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    configure(LoggingConfig())
     log = logging.getLogger("bitgear")
     try:
         runtime = Runtime.read(arguments.runtime)
+        configure(runtime.config.logging)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TracingSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

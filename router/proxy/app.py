@@ -53,6 +53,9 @@ class ProxyApp:
         endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
+        tracing = self._telemetry.tracing
+        if tracing is not None:
+            outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
         try:
             if self.inflight > self.serving.config.server.max_concurrent:
@@ -158,7 +161,7 @@ class ProxyApp:
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
         caching = serving.caching
-        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body) if caching is not None else None
+        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body)
         exchange = Exchange(
             client,
             outcome,
@@ -169,7 +172,7 @@ class ProxyApp:
             plan.capture if plan is not None else None,
         )
         run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
-        if caching is None or plan is None:
+        if plan is None:
             await run()
         else:
             await caching.serve(plan, client, outcome, question, run)

@@ -24,7 +24,7 @@ class Serving(NamedTuple):
     runtime: Runtime
     fleet: Fleet
     decider: Decider
-    caching: Caching | None
+    caching: Caching
 
     @property
     def config(self) -> Config:
