@@ -12,10 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.cache.link import Refusal
 from router.cache.purge import Selection
-from router.cache.stats import OFF
-from router.config.runtime import Runtime
 from router.config.show import redacted
-from router.proxy.caching import Caching
+from router.proxy.serving import Serving
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
 from router.telemetry import Metrics, Window
@@ -119,12 +117,10 @@ class Purged(BaseModel):
 
 
 def build_admin_app(
-    runtime: Runtime,
-    fleet: Fleet,
+    serving: Callable[[], Serving],
     metrics: Metrics,
     sink_stats: Callable[[], SinkStats],
     update_metrics: Callable[[], None],
-    caching: Caching | None = None,
 ) -> FastAPI:
     """Return the admin application; its OpenAPI page is `/docs`."""
     app = FastAPI(title="Bitgear admin", version="1", docs_url="/docs", redoc_url=None)
@@ -136,7 +132,7 @@ def build_admin_app(
 
     @app.get("/readyz", summary="Every group has a variant that serves", responses={503: {"description": "Not yet"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        missing = _groups_without_variant(fleet)
+        missing = _groups_without_variant(serving().fleet)
         response.status_code = 503 if missing else 200
         return {"ready": not missing, "groups_without_variant": missing}
 
@@ -150,16 +146,16 @@ def build_admin_app(
     @app.get("/admin/status", summary="Groups, variants and replicas as this worker sees them")
     async def status() -> StatusView:
         return StatusView(
-            ready=not _groups_without_variant(fleet),
-            policy_version=runtime.config.policy_version,
+            ready=not _groups_without_variant(serving().fleet),
+            policy_version=serving().version,
             uptime_s=round(time.monotonic() - began, 1),
             redis=sink_stats().state,
-            variants=_views(fleet),
+            variants=_views(serving().fleet),
         )
 
     @app.get("/admin/variants", summary="Every variant now")
     async def variants() -> list[VariantView]:
-        return _views(fleet)
+        return _views(serving().fleet)
 
     @app.get("/admin/windows", summary="Rates and goodput over sliding windows, by group, variant, replica, scenario")
     async def windows() -> list[WindowView]:
@@ -168,7 +164,7 @@ def build_admin_app(
 
     @app.get("/admin/config", summary="Effective configuration; secrets are named, never shown")
     async def config() -> dict[str, Any]:
-        return {key: redacted(value) for key, value in runtime.config.model_dump(mode="json").items()}
+        return {key: redacted(value) for key, value in serving().config.model_dump(mode="json").items()}
 
     @app.get("/admin/events", summary="State of the event sink")
     async def events() -> SinkStats:
@@ -176,15 +172,15 @@ def build_admin_app(
 
     @app.get("/admin/cache", summary="State of this worker's cache")
     async def cache() -> CacheView:
-        return CacheView(**(caching.stats() if caching is not None else OFF)._asdict())
+        caching = serving().caching
+        return CacheView(**caching.stats()._asdict())
 
     @app.post("/admin/cache/purge", summary="Take answers out of the cache", responses={503: {}, 400: {}})
     async def cache_purge(order: PurgeOrder) -> Purged:
         chosen = order.model_dump(exclude={"everything", "credential"})
         if not order.everything and order.credential is None and all(v is None for v in chosen.values()):
             raise HTTPException(400, "name what to take out, or set everything")
-        if caching is None:
-            raise HTTPException(503, "there is no cache")
+        caching = serving().caching
         try:
             return Purged(purged=await caching.purge(Selection(**chosen), order.credential))
         except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import socket
@@ -67,13 +68,26 @@ async def run(stack: Stack) -> int:
         valkey = _start_valkey(stack)
         try:
             redis_url = stack.config.redis.url or (valkey.url if valkey is not None else None)
-            runtime = Runtime(config=stack.config, variants=stack.variants, redis_url=redis_url)
+            runtime = Runtime(
+                config=stack.config,
+                variants=stack.variants,
+                redis_url=redis_url,
+                control_file=str(_control_file(stack.home, stack.config.redis.url)),
+            )
             runtime.write(folder / "runtime.json")
             async with _workers(stack, folder, stop) as workers:
                 return await _serve(stack, workers, valkey, stop)
         finally:
             if valkey is not None:
                 valkey.stop()
+
+
+def _control_file(home: Path, redis_url: str | None) -> Path:
+    """Where the last control document is kept: one file for each Redis."""
+    folder = home / "state"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = hashlib.sha256(redis_url.encode()).hexdigest()[:12] if redis_url else "private"
+    return folder / f"control-{name}.json"
 
 
 class _Stop:

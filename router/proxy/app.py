@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, unquote
 
 import orjson
 
-from router.config.schema import Config
-from router.proxy.caching import Caching
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError, MethodNotAllowed
@@ -23,7 +21,8 @@ from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
-from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
+from router.proxy.resolve import model_names, read_directives, request_id_of, resolve
+from router.proxy.serving import Serving
 from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
 from router.proxy.validation import sequences, validate
 from router.state import Fleet
@@ -35,17 +34,10 @@ _JSON = (b"content-type", b"application/json")
 class ProxyApp:
     """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
 
-    def __init__(
-        self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry, caching: Caching | None = None
-    ) -> None:
-        self._caching = caching
-        self._fleet = fleet
-        self._decider = decider
-        self._config = config
+    def __init__(self, serving: Serving, telemetry: Telemetry) -> None:
+        self.serving = serving
+        """What the next request is served with; replaced whole, never changed."""
         self._telemetry = telemetry
-        # What the cache may take is looked at as it is: all of it is part of the key.
-        self._large = max(LARGE, int(config.cache.max_request_kib * 1024) if config.cache.enabled else 0)
-        self._max_body = int(config.server.max_body_mib * 1024 * 1024)
         self._started_unix = int(time.time())
         self.inflight = 0
 
@@ -67,7 +59,7 @@ class ProxyApp:
             outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
         try:
-            if self.inflight > self._config.server.max_concurrent:
+            if self.inflight > self.serving.config.server.max_concurrent:
                 raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
             await self._route(scope, client, outcome, path, headers)
         except ClientLeft:
@@ -108,7 +100,8 @@ class ProxyApp:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes) -> None:
-        entries = [self._model_entry(name) for name in model_names(self._fleet)]
+        fleet = self.serving.fleet
+        entries = [self._model_entry(fleet, name) for name in model_names(fleet)]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -121,9 +114,9 @@ class ProxyApp:
                 return
         raise ApiError(404, f"The model {wanted[:128]!r} does not exist.", "model", "model_not_found")
 
-    def _model_entry(self, name: str) -> dict[str, Any]:
+    def _model_entry(self, fleet: Fleet, name: str) -> dict[str, Any]:
         group_name, _, variant_name = name.partition("@")
-        group = self._fleet.groups[group_name]
+        group = fleet.groups[group_name]
         variants = [group.variants[variant_name]] if variant_name else list(group.variants.values())
         lengths = [v.max_model_len for v in variants if v.max_model_len is not None]
         entry: dict[str, Any] = {"id": name, "object": "model", "created": self._started_unix, "owned_by": "bitgear"}
@@ -137,20 +130,25 @@ class ProxyApp:
     async def _body_request(
         self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
     ) -> None:
-        raw = await client.body(headers, self._max_body, self._config.timeouts.body_s)
-        directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
+        config = self.serving.config
+        raw = await client.body(headers, int(config.server.max_body_mib * 1024 * 1024), config.timeouts.body_s)
         endpoint = outcome.endpoint
         # On a path that only passes through, the body may be anything, a form with an audio file for example.
         as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
-        light = await lighten(raw) if as_json and len(raw) > self._large else None
+        # What the cache may take is looked at as it is: all of it is part of the key.
+        kept = config.cache.max_request_kib * 1024 if config.cache.enabled else 0
+        light = await lighten(raw) if as_json and len(raw) > max(LARGE, kept) else None
         text = raw if light is None else light.skeleton
+        # Taken once, and only now: a slow body must not bring back what was changed meanwhile.
+        serving = self.serving
+        directives = read_directives(headers, outcome.request_id, serving.fleet.scenarios)
         body: Body = parse_body(text) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
             if model is None:
                 raise _unknown(path)
-        target = resolve(model, directives, self._fleet)
+        target = resolve(model, directives, serving.fleet)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
@@ -158,39 +156,40 @@ class ProxyApp:
             validate(body, endpoint)
         elif target.pin is None:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
-        question = self._decider.question(body, endpoint, target, directives)
+        question = serving.decider.question(body, endpoint, target, directives)
         outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
         if self._telemetry.drift is not None:
             self._telemetry.drift.saw(body, question.risks)
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
         if outcome.endpoint is ROUTE:
-            await self._decide_only(client, outcome, question, target)
+            await self._decide_only(client, outcome, question, serving.decider)
             return
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
-        caching = self._caching
-        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body) if caching is not None else None
+        caching = serving.caching
+        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body)
         exchange = Exchange(
             client,
             outcome,
             question,
-            self._decider,
-            self._config.timeouts,
+            serving.decider,
+            serving.config.timeouts,
             self._telemetry.retried,
             plan.capture if plan is not None else None,
         )
         run = partial(
             exchange.run, scope["method"].encode(), upstream_path, headers, text, body, as_json=as_json, light=light
         )
-        if caching is None or plan is None:
+        if plan is None:
             await run()
         else:
             await caching.serve(plan, client, outcome, question, run)
 
-    async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
+    async def _decide_only(self, client: Client, outcome: Outcome, question: Question, decider: Decider) -> None:
         # The policy's own choice, explained: how likely another one is drawn stands beside each variant.
-        decision = self._decider.decide(question._replace(dice=1.0), outcome.began)
+        target = question.target
+        decision = decider.decide(question._replace(dice=1.0), outcome.began)
         outcome.decision, outcome.status = decision, 200
         answer = {
             "request_id": outcome.request_id,
