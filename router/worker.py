@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,12 +38,14 @@ from router.proxy.serving import Builder, Serving
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
+from router.telemetry.drift import build_drift
 from router.telemetry.logs import configure
 from router.telemetry.tracing import TracingSetupError, build_tracing
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _GAUGES_S = 1.0
+_DRIFT_S = 15.0
 _MAX_FILES = 65536
 
 
@@ -77,6 +81,7 @@ class Worker:
             config.events.max_per_s,
             tracing=self.tracing,
             access_log=config.logging.access,
+            drift=build_drift(scorer, config.drift, time.monotonic),
         )
         self.app = ProxyApp(serving, self._telemetry)
         self._control = (
@@ -176,8 +181,13 @@ class Worker:
         self._metrics.flush()
 
     async def _refresh_gauges(self) -> None:
+        looked = -math.inf
         while True:
             self.update_metrics()
+            drift = self._telemetry.drift
+            if drift is not None and time.monotonic() - looked >= _DRIFT_S:
+                looked = time.monotonic()
+                self._metrics.update_drift(drift)
             await asyncio.sleep(_GAUGES_S)
 
 

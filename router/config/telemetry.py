@@ -53,9 +53,9 @@ class TracingConfig(Settings):
 
 
 class DriftConfig(Settings):
-    """Comparing traffic with what the classifier was made for."""
+    """Which requests are compared, and over how long."""
 
-    one_in: int = Field(10, ge=0, description="One request in so many is compared; 0: none.")
+    one_in: int = Field(20, ge=0, description="One request in so many is compared; 0: none.")
     window_s: float = Field(3600, ge=60, description="How much traffic one comparison covers, seconds.")
 
 

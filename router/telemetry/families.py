@@ -150,6 +150,32 @@ class Families:
         self.threshold = self._gauge(
             "threshold", "Highest risk that the precision takes.", latest, "group", "precision"
         )
+        self.drift_bins = self._gauge(
+            "drift_bin_requests", "Requests of the drift window by feature and bin.", "livesum", "feature", "bin"
+        )
+        self.drift_requests = self._gauge(
+            "drift_requests", "Requests that were compared with what the classifier was made for.", "livesum"
+        )
+        self.drift_index = self._gauge(
+            "drift_index",
+            "Population stability index of traffic against what the classifier was made for; above 0.25 is a shift.",
+            latest,
+            "feature",
+        )
+        self.calibration_error = self._gauge(
+            "calibration_error",
+            "Expected calibration error of the risks against what feedback said, in [0, 1].",
+            latest,
+            "group",
+            "precision",
+        )
+        self.calibration_bias = self._gauge(
+            "calibration_bias",
+            "Mean risk less the share of answers that feedback called worse; below 0, risks are too low.",
+            latest,
+            "group",
+            "precision",
+        )
         self.rates = {
             name: self._gauge(
                 f"window_{name}_per_second", f"{words}, over a sliding window.", "livesum", *place, "window"

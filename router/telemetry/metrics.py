@@ -14,12 +14,11 @@ from router.decision.types import Candidate
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
 from router.state import Fleet, Replica
+from router.telemetry.drift import DriftWatch, indices
 from router.telemetry.families import RISKS, Families
 from router.telemetry.place import Place
 from router.telemetry.rates import WINDOWS, Rate
 from router.telemetry.tally import Count, Spread
-
-_GAUGE_PREFIX = "bitgear_window_"
 
 
 class EventCounts(NamedTuple):
@@ -215,6 +214,27 @@ class Metrics:
             child = self._gauges[key] = family.labels(*labels)
         child.set(value)
 
+    def update_drift(self, watch: DriftWatch) -> None:
+        """Show this worker's counts, and the index of all workers'."""
+        families = self._families
+        requests, counts = watch.counts()
+        families.drift_requests.set(requests)
+        for name, bins in counts.items():
+            for number, count in enumerate(bins):
+                self._set(families.drift_bins, count, name, str(number))
+        found = {name: [0.0] * len(bins) for name, bins in counts.items()}
+        for labels, value in self._sums(families.drift_bins):
+            bins_of = found.get(labels["feature"], [])
+            if int(labels["bin"]) < len(bins_of):
+                bins_of[int(labels["bin"])] += value
+        for name, index in indices(found, watch.reference).items():
+            self._set(families.drift_index, index, name)
+
+    def set_calibration(self, group: str, precision: str, error: float, bias: float) -> None:
+        """Show how risks stand against feedback, as a tuning job found it (`classifier.drift.Feedback`)."""
+        self._set(self._families.calibration_error, error, group, precision)
+        self._set(self._families.calibration_bias, bias, group, precision)
+
     def flush(self) -> None:
         """Hand on what requests have added; on the event loop's thread alone."""
         for place in list(self._places.values()):
@@ -227,18 +247,19 @@ class Metrics:
     def windows(self) -> list[Window]:
         """Return the sliding windows of every worker, as they last wrote them (each second)."""
         found: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
-        names = {f"{_GAUGE_PREFIX}{name}_per_second": name for name in Rate._fields}
-        if self._dir is None:
-            metrics = [metric for family in self._families.rates.values() for metric in family.collect()]
-        else:
-            files = [str(path) for path in self._dir.glob("gauge_livesum_*.db")]
-            metrics = list(MultiProcessCollector.merge(files, accumulate=True))  # type: ignore[no-untyped-call]
-        for metric in metrics:
-            for sample in metric.samples if metric.name in names else ():
-                labels = sample.labels
+        for name, family in self._families.rates.items():
+            for labels, value in self._sums(family):
                 key = labels["group"], labels["variant"], labels["replica"], labels["scenario"], labels["window"]
-                found.setdefault(key, {})[names[metric.name]] = sample.value
+                found.setdefault(key, {})[name] = value
         return [Window(*key, Rate(**rate)) for key, rate in sorted(found.items())]
+
+    def _sums(self, gauge: Gauge) -> list[tuple[dict[str, str], float]]:
+        """Return the samples of a gauge that adds up, over all workers."""
+        metrics = gauge.collect()
+        if self._dir is not None:
+            files = [str(path) for path in self._dir.glob("gauge_livesum_*.db")]
+            metrics = MultiProcessCollector.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return [(s.labels, s.value) for m in metrics if m.name == gauge._name for s in m.samples]
 
     def expose(self) -> bytes:
         """Return all metrics in Prometheus's text format: of every worker, whichever answers."""

@@ -13,6 +13,7 @@ from router.decision import Decision
 from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
+from router.telemetry.drift import DriftWatch
 from router.telemetry.logs import say
 from router.telemetry.metrics import Metrics
 from router.telemetry.sampler import Sampler
@@ -38,10 +39,12 @@ class Telemetry:
         *,
         tracing: Tracing | None = None,
         access_log: bool = False,
+        drift: DriftWatch | None = None,
     ) -> None:
         self.metrics = metrics
         self.log = log
         self.tracing = tracing
+        self.drift = drift
         self._access_log = access_log
         self._sink = sink
         self._sampler = Sampler(events_per_s)
