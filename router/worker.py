@@ -23,6 +23,8 @@ import uvloop
 
 import classifier
 from router.admin.app import build_admin_app
+from router.admin.auth import TokenSetupError, read_tokens
+from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.telemetry import LoggingConfig
@@ -89,7 +91,22 @@ class Worker:
         )
         file = Path(runtime.control_file) if runtime.control_file else None
         self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
-        self.admin = build_admin_app(lambda: self.serving, self._metrics, self._sink.stats, self.update_metrics)
+        own = Path(runtime.admin_token_file) if runtime.admin_token_file else None
+        tokens = read_tokens(config.admin, os.environ, own)
+        self.admin = build_admin_app(
+            Admin(
+                serving=lambda: self.serving,
+                base=runtime,
+                metrics=self._metrics,
+                sink_stats=self._sink.stats,
+                update_metrics=self.update_metrics,
+                store=self._control,
+                follow=self._follower.stats,
+                look=self._follower.look,
+                check=lambda document: self._builder.check(self.serving, document),
+            ),
+            tokens,
+        )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
 
@@ -216,7 +233,7 @@ def main(argv: list[str] | None = None) -> int:
         runtime = Runtime.read(arguments.runtime)
         configure(runtime.config.logging)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TracingSetupError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TokenSetupError, TracingSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

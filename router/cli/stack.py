@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from backends.processes import VariantPlan
 from backends.vllm.machine import Machine
 from router.cli.common import reachable
 from router.cli.display import Display
+from router.cli.operator import write_own
 from router.cli.rundir import run_folder
 from router.cli.servers import serve_models
 from router.cli.workers import Workers
@@ -38,6 +41,11 @@ class Stack:
     display: Display
     log_workers: bool
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @cached_property
+    def token(self) -> str:
+        """The admin token of this run, beside those of the configuration."""
+        return secrets.token_urlsafe(32)
 
     @property
     def home(self) -> Path:
@@ -68,10 +76,13 @@ async def run(stack: Stack) -> int:
         valkey = _start_valkey(stack)
         try:
             redis_url = stack.config.redis.url or (valkey.url if valkey is not None else None)
+            token_file = write_own(folder, stack.token, stack.admin_url)
+            stack.display.say(f"admin token: {token_file}")
             runtime = Runtime(
                 config=stack.config,
                 variants=stack.variants,
                 redis_url=redis_url,
+                admin_token_file=str(token_file),
                 control_file=str(_control_file(stack.home, stack.config.redis.url)),
             )
             runtime.write(folder / "runtime.json")

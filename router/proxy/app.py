@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote
 
 import orjson
 
+from router.keys.table import Admitted
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError, MethodNotAllowed
@@ -21,7 +22,7 @@ from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
-from router.proxy.resolve import model_names, read_directives, request_id_of, resolve
+from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
 from router.proxy.serving import Serving
 from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
 from router.proxy.validation import sequences, validate
@@ -58,10 +59,14 @@ class ProxyApp:
         if tracing is not None:
             outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
+        admitted: Admitted | None = None
         try:
             if self.inflight > self.serving.config.server.max_concurrent:
                 raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
-            await self._route(scope, client, outcome, path, headers)
+            keys = self.serving.keys
+            if keys is not None:
+                admitted = keys.admit(headers, outcome.began)
+            await self._route(scope, client, outcome, path, headers, admitted)
         except ClientLeft:
             outcome.status, outcome.error = 499, "client_left"
         except ApiError as error:
@@ -79,29 +84,38 @@ class ProxyApp:
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
         finally:
             self.inflight -= 1
+            if admitted is not None:
+                admitted.release()
             outcome.ended = time.monotonic()
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             self._telemetry.finished(outcome)
 
     async def _route(
-        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+        self,
+        scope: Scope,
+        client: Client,
+        outcome: Outcome,
+        path: bytes,
+        headers: list[tuple[bytes, bytes]],
+        admitted: Admitted | None,
     ) -> None:
         method = scope["method"]
         if method in ("GET", "HEAD") and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
-            await self._models(client, outcome, path)
+            await self._models(client, outcome, path, admitted)
         elif path in ENDPOINTS or path == b"/v1/route":
             if method != "POST":
                 raise MethodNotAllowed(f"{path.decode('latin-1')} takes POST, not {method}.")
-            await self._body_request(scope, client, outcome, path, headers)
+            await self._body_request(scope, client, outcome, path, headers, admitted)
         elif path.startswith(b"/v1/") and not _climbs(path):
-            await self._body_request(scope, client, outcome, path, headers)
+            await self._body_request(scope, client, outcome, path, headers, admitted)
         else:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
 
-    async def _models(self, client: Client, outcome: Outcome, path: bytes) -> None:
+    async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
         fleet = self.serving.fleet
-        entries = [self._model_entry(fleet, name) for name in model_names(fleet)]
+        names = [n for n in model_names(fleet) if admitted is None or admitted.may_use(n.partition("@")[0])]
+        entries = [self._model_entry(fleet, name) for name in names]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -128,7 +142,13 @@ class ProxyApp:
         return entry
 
     async def _body_request(
-        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+        self,
+        scope: Scope,
+        client: Client,
+        outcome: Outcome,
+        path: bytes,
+        headers: list[tuple[bytes, bytes]],
+        admitted: Admitted | None,
     ) -> None:
         config = self.serving.config
         raw = await client.body(headers, int(config.server.max_body_mib * 1024 * 1024), config.timeouts.body_s)
@@ -142,6 +162,8 @@ class ProxyApp:
         # Taken once, and only now: a slow body must not bring back what was changed meanwhile.
         serving = self.serving
         directives = read_directives(headers, outcome.request_id, serving.fleet.scenarios)
+        if admitted is not None:
+            directives, headers = _with_defaults(admitted, directives, headers)
         body: Body = parse_body(text) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
@@ -149,6 +171,8 @@ class ProxyApp:
             if model is None:
                 raise _unknown(path)
         target = resolve(model, directives, serving.fleet)
+        if admitted is not None:
+            admitted.check_group(target.group.name)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
@@ -223,6 +247,18 @@ class ProxyApp:
             # The rest of the body is still on its way; this connection is of no more use.
             head.append((b"connection", b"close"))
         await client.answer(error.status, head, error.body(dialect))
+
+
+def _with_defaults(
+    admitted: Admitted, directives: Directives, headers: list[tuple[bytes, bytes]]
+) -> tuple[Directives, list[tuple[bytes, bytes]]]:
+    """Return what the key says for requests that say nothing themselves."""
+    record = admitted.record
+    if record.scenario is not None and directives.scenario is None:
+        directives = directives._replace(scenario=record.scenario)
+    if record.cache == "none" and not any(name == b"cache-control" for name, _ in headers):
+        headers = [*headers, (b"cache-control", b"no-store")]
+    return directives, headers
 
 
 def _unknown(path: bytes, example: str | None = None) -> ApiError:

@@ -12,6 +12,7 @@ from router.config.runtime import Runtime
 from router.config.schema import Config
 from router.control.apply import BadDocument, Mistake, check_tuning, next_runtime
 from router.control.document import ControlDocument
+from router.keys.table import KeyTable
 from router.proxy.caching import Caching, build_caching
 from router.proxy.deciding import Decider, decider_of
 from router.state import Fleet
@@ -25,6 +26,8 @@ class Serving(NamedTuple):
     fleet: Fleet
     decider: Decider
     caching: Caching
+    keys: KeyTable | None = None
+    """None: requests need no key."""
 
     @property
     def config(self) -> Config:
@@ -50,9 +53,9 @@ class Builder:
         """Return what the file alone says. Raises CacheSetupError."""
         fleet = Fleet(self.base, self._env, self._scorer.thresholds)
         decider = decider_of(self._scorer, self.base.config)
-        return Serving(
-            ControlDocument(), self.base, fleet, decider, build_caching(self.base, decider, self._env, self._log)
-        )
+        document = ControlDocument()
+        caching = build_caching(self.base, decider, self._env, self._log)
+        return Serving(document, self.base, fleet, decider, caching, self._keys(document, None))
 
     def next(self, last: Serving, document: ControlDocument) -> Serving:
         """Return what `document` says, with nothing of `last` changed. Raises BadDocument."""
@@ -60,11 +63,21 @@ class Builder:
         check_tuning(document)
         runtime = last.runtime if same else next_runtime(self.base, document)
         fleet = Fleet(runtime, self._env, self._scorer.thresholds, document, last.fleet)
+        keys = last.keys if document.keys == last.document.keys else self._keys(document, last.keys)
         if same and fleet.groups.keys() == last.fleet.groups.keys():
-            return last._replace(document=document, fleet=fleet)
+            return last._replace(document=document, fleet=fleet, keys=keys)
         decider = decider_of(self._scorer, runtime.config)
         try:
             caching = build_caching(runtime, decider, self._env, self._log, last.caching)
         except CacheSetupError as error:
             raise BadDocument([Mistake("cache", str(error))]) from None
-        return Serving(document, runtime, fleet, decider, caching)
+        return Serving(document, runtime, fleet, decider, caching, keys)
+
+    def check(self, last: Serving, document: ControlDocument) -> None:
+        """Raise BadDocument where `document` could not be applied."""
+        self.next(last, document)
+
+    def _keys(self, document: ControlDocument, last: KeyTable | None) -> KeyTable | None:
+        if document.keys is None and not self.base.config.keys:
+            return None
+        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last)
