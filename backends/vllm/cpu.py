@@ -55,7 +55,12 @@ def computed_in(variant: Variant, machine: Machine) -> str:
 def _widened(variant: Variant, machine: Machine) -> bool:
     """Whether 16-bit weights are computed in float32, for want of instructions for bfloat16."""
     full = variant.precision in FULL_PRECISIONS and variant.weights.quantization is None
-    return full and variant.precision != "fp32" and not machine.bfloat16 and not (variant.facts and variant.facts.quantized)
+    return (
+        full
+        and variant.precision != "fp32"
+        and not machine.bfloat16
+        and not (variant.facts and variant.facts.quantized)
+    )
 
 
 def _environment(variant: Variant, share: int) -> dict[str, str]:
