@@ -16,7 +16,9 @@ from typing import Any
 
 from classifier import data
 
-LONGEST = 320
+SYSTEM = "Be brief."
+"""Before prompts without a system text of their own: chat templates put in a longer one otherwise."""
+LONGEST = 150
 """Characters (a Han character counts four)."""
 
 
@@ -60,6 +62,15 @@ def chosen(rows: Iterator[dict[str, Any]], each: int) -> list[dict[str, Any]]:
     return listed[:each]
 
 
+def with_system(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row as messages that begin with a system text."""
+    rest = {name: value for name, value in row.items() if name not in ("prompt", "messages")}
+    messages = row.get("messages") or [{"role": "user", "content": row["prompt"]}]
+    if messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": SYSTEM}, *messages]
+    return {"messages": messages, **rest}
+
+
 def hashed(row: dict[str, Any]) -> str:
     """Return a row's hash: an order without meaning."""
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
@@ -74,8 +85,11 @@ def main() -> None:
     found = [row for rows in sources(options.data).values() for row in chosen(rows, options.each)]
     # Mixed, so that a part of the run is a fair sample of the whole.
     found.sort(key=hashed)
+    found = [with_system(row) for row in found]
     options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), encoding="utf-8")
-    print(f"{options.out}: {len(found)} prompts, {sum(map(weight, found)) / len(found):.0f} characters each")
+    print(
+        f"{options.out}: {len(found)} prompts, {sum(map(weight, found)) / len(found):.0f} characters each (system text included)"
+    )
 
 
 if __name__ == "__main__":

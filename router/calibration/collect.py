@@ -41,10 +41,12 @@ async def collect(
     concurrency: int,
     timeout_s: float,
     progress: Progress,
+    open_answers: bool = True,
 ) -> None:
     """Ask for everything that the journal lacks. Raises `SendError`; what had arrived by then is in the journal.
 
-    `concurrency` bounds the requests under way at each variant.
+    `concurrency` bounds the requests under way at each variant. Without `open_answers`, a variant that was scored isn't asked
+    for its own answer to a prompt that nothing can check: that it differs is known, what it says only a judge would need.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrency)
     # No proxy of the environment: the addresses are the operator's own.
@@ -80,7 +82,7 @@ async def collect(
                 assert found is not None
                 key = variant_key(sender.target, found["key"])
                 if "error" not in found and key not in journal:
-                    journal.add(await _variant(sender, prompt, found, key, max_tokens))
+                    journal.add(await _variant(sender, prompt, found, key, max_tokens, open_answers))
                 count(sender.target.variant)
 
         async def full_all() -> None:
@@ -111,7 +113,9 @@ async def _full(sender: Sender, prompt: Prompt, key: str, max_tokens: int) -> di
     return {**record, "role": "full", **asdict(answer)}
 
 
-async def _variant(sender: Sender, prompt: Prompt, full: dict[str, Any], key: str, max_tokens: int) -> dict[str, Any]:
+async def _variant(
+    sender: Sender, prompt: Prompt, full: dict[str, Any], key: str, max_tokens: int, open_answers: bool
+) -> dict[str, Any]:
     record = {**_record(key, sender.target, prompt), "role": "variant", "full": full["key"]}
     ids = tuple(full["ids"])
     try:
@@ -124,6 +128,8 @@ async def _variant(sender: Sender, prompt: Prompt, full: dict[str, Any], key: st
                 record["unscored"] = str(error)
         if score is not None and all(rank == 1 for rank in score.ranks):
             return {**record, "same": True}
+        if score is not None and prompt.task == "open" and not open_answers:
+            return {**record, "same": False}
         answer = await sender.answer(prompt, max_tokens)
         return {**record, "same": answer.text == full["text"], "text": answer.text, "ids": answer.ids}
     except RefusedError as error:

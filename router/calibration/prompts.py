@@ -93,7 +93,7 @@ def parse(line: str, where: str) -> Prompt:
     longest = row.get("max_tokens")
     if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
         raise PromptError(f"{where}: max_tokens: expected a whole number above 0, found {longest!r:.40}")
-    tools = row.get("tools") or []
+    tools = row.get("tools", [])
     if not isinstance(tools, list) or not all(isinstance(t, dict) for t in tools):
         raise PromptError(f"{where}: tools: expected a list of objects")
     sent = json.dumps([messages, longest, schema, tools], sort_keys=True, ensure_ascii=True)

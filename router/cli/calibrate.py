@@ -38,6 +38,10 @@ def calibrate(
     kind: Annotated[str, typer.Option(help="Registered model.")] = "linear",
     name: Annotated[str, typer.Option(help="Name of the artefact. Default: the group's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    open_answers: Annotated[
+        bool,
+        typer.Option(help="Ask variants for answers that nothing can check; a judge needs them, no other label does."),
+    ] = True,
     collect_only: Annotated[bool, typer.Option(help="Fill the journal, make no artefact.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -63,12 +67,18 @@ def calibrate(
         fail(str(error), BAD_INPUT)
     try:
         with Journal(out.with_suffix(".journal.jsonl")) as journal:
-            _collect(listed, full, others, journal, max_tokens=max_tokens, concurrency=concurrency, timeout_s=timeout)
+            _collect(
+                *(listed, full, others, journal),
+                max_tokens=max_tokens,
+                concurrency=concurrency,
+                timeout_s=timeout,
+                open_answers=open_answers,
+            )
             if collect_only:
                 typer.echo(f"{journal.path}: {len(journal)} answers")
                 return
             try:
-                from router.calibration.report import text
+                from classifier.own_card import tables
                 from router.calibration.run import Options, calibrated
             except ImportError:
                 fail(_NO_EXTRA)
@@ -83,7 +93,7 @@ def calibrate(
         fail(str(error))
     except KeyboardInterrupt:
         fail("ended; the same command goes on where this one was", 130)
-    typer.echo(text(made.content))
+    typer.echo("\n".join(tables(made.content)))
     typer.echo(f"{out}  {made.version}")
 
 
@@ -96,6 +106,7 @@ def _collect(
     max_tokens: int,
     concurrency: int,
     timeout_s: float,
+    open_answers: bool,
 ) -> None:
     import asyncio
 
@@ -119,5 +130,6 @@ def _collect(
                 concurrency=concurrency,
                 timeout_s=timeout_s,
                 progress=progress,
+                open_answers=open_answers,
             )
         )
