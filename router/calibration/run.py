@@ -19,9 +19,7 @@ from router.calibration.collect import full_key, variant_key
 from router.calibration.journal import Journal
 from router.calibration.prompts import Prompt
 from router.calibration.sending import Target
-
-Told = Mapping[tuple[str, str], float]
-"""By prompt's key and variant: what a judge or users said; see `Comparison`."""
+from router.calibration.told import Told
 
 
 @dataclass(frozen=True, slots=True)

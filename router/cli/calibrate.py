@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from router.cli.common import BAD_INPUT, ConfigOption, ask, fail, load_config, reachable
+from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config, reachable
+from router.cli.common import ask as get
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from router.calibration.journal import Journal
     from router.calibration.prompts import Prompt
     from router.calibration.sending import Target
+    from router.calibration.told import Ask, Told
 
 _NO_EXTRA = "calibration needs numpy and scikit-learn: pip install 'bitgear[train]'"
 
@@ -33,7 +35,11 @@ def calibrate(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, tokens.")] = 128,
     concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Requests under way at each variant.")] = 8,
     timeout: Annotated[float, typer.Option(min=1, help="Longest wait for one answer, seconds.")] = 600,
-    label: Annotated[str, typer.Option(help="What the risk foretells; auto, divergence, agreement, task.")] = "auto",
+    label: Annotated[
+        str, typer.Option(help="What the risk foretells: auto, divergence, agreement, task, judge, feedback.")
+    ] = "auto",
+    judge: Annotated[str | None, typer.Option(help="Judge differing answers by this model, through litellm.")] = None,
+    feedback: Annotated[Path | None, typer.Option(help="Users' feedback, JSON lines.")] = None,
     margin: Annotated[float, typer.Option(min=0, max=1, help="Loss that counts as none, share of quality.")] = 0.01,
     kind: Annotated[str, typer.Option(help="Registered model.")] = "linear",
     name: Annotated[str, typer.Option(help="Name of the artefact. Default: the group's.")] = "",
@@ -53,18 +59,23 @@ def calibrate(
     from router.calibration.prompts import PromptError, read_prompts
     from router.calibration.sending import SendError
     from router.calibration.targets import TargetError, from_admin, from_urls, split
+    from router.calibration.told import litellm_judge, read_feedback
 
     try:
         listed = read_prompts(prompts)
+        said = read_feedback(feedback) if feedback is not None else None
+        asker = litellm_judge(judge) if judge else None
         if url:
             targets = from_urls(url, group)
         else:
             settings = load_config(config)
             address = admin or reachable(settings.admin.host, settings.admin.port)
-            targets = from_admin(ask("GET", f"{address.rstrip('/')}/admin/variants"), group, settings.groups.get(group))
+            targets = from_admin(get("GET", f"{address.rstrip('/')}/admin/variants"), group, settings.groups.get(group))
         full, others = split(targets)
     except (PromptError, TargetError) as error:
         fail(str(error), BAD_INPUT)
+    except ImportError:
+        fail("--judge needs litellm: pip install 'bitgear[hosted]'", BAD_INPUT)
     try:
         with Journal(out.with_suffix(".journal.jsonl")) as journal:
             _collect(
@@ -74,6 +85,15 @@ def calibrate(
                 timeout_s=timeout,
                 open_answers=open_answers,
             )
+            verdicts = None
+            if asker is not None and judge is not None:
+                verdicts = _judge(
+                    *(listed, full, others, journal),
+                    ask=asker,
+                    judge=judge,
+                    max_tokens=max_tokens,
+                    concurrency=concurrency,
+                )
             if collect_only:
                 typer.echo(f"{journal.path}: {len(journal)} answers")
                 return
@@ -86,7 +106,7 @@ def calibrate(
                 name=name or group, label=label, margin=margin, kind=kind, seed=seed, max_tokens=max_tokens
             )
             try:
-                made = calibrated(listed, full, others, journal, out, options)
+                made = calibrated(listed, full, others, journal, out, options, judged=verdicts, feedback=said)
             except ValueError as error:
                 fail(str(error))
     except (JournalError, SendError) as error:
@@ -131,5 +151,34 @@ def _collect(
                 timeout_s=timeout_s,
                 progress=progress,
                 open_answers=open_answers,
+            )
+        )
+
+
+def _judge(
+    prompts: Sequence[Prompt],
+    full: Target,
+    others: Sequence[Target],
+    journal: Journal,
+    *,
+    ask: Ask,
+    judge: str,
+    max_tokens: int,
+    concurrency: int,
+) -> Told:
+    import asyncio
+
+    from router.calibration.told import judged
+    from router.cli.display import make_display
+
+    with make_display() as display:
+        return asyncio.run(
+            judged(
+                *(prompts, full, others, journal),
+                ask=ask,
+                judge=judge,
+                max_tokens=max_tokens,
+                concurrency=concurrency,
+                progress=lambda name, done, total: display.update(name, f"{total} pairs", done / total),
             )
         )
