@@ -94,7 +94,7 @@ async def judged(
 def _pairs(
     prompts: Sequence[Prompt], full: Target, others: Sequence[Target], journal: Journal, max_tokens: int
 ) -> list[tuple[Prompt, Target, Mapping[str, Any], Mapping[str, Any]]]:
-    found = []
+    found: list[tuple[Prompt, Target, Mapping[str, Any], Mapping[str, Any]]] = []
     for prompt in prompts:
         first = journal.get(full_key(full, prompt, max_tokens))
         if first is None or "error" in first:
