@@ -1,6 +1,6 @@
 """Make a prompts file for `bitgear calibrate` from the public data, both languages, the shortest prompts of each source.
 
-    python benchmarks/classifier/precision_prompts.py --data DATA --out prompts.jsonl [--each 250]
+    python benchmarks/classifier/precision_prompts.py --data DATA --out prompts.jsonl [--each 255] [--long 40]
 
 Short prompts, so that a CPU can answer them; which ones is decided by length and then by a hash, never by an answer.
 """
@@ -80,12 +80,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with prompts/ and routellm/")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--each", type=int, default=250, help="prompts of each source (koala_vicuna has 260)")
+    parser.add_argument("--each", type=int, default=255, help="prompts of each source (koala_vicuna has 260)")
+    parser.add_argument(
+        "--long", type=int, default=40, help="prompts of zh_checkable, whose shortest are three times as long"
+    )
     options = parser.parse_args()
-    found = [row for rows in sources(options.data).values() for row in chosen(rows, options.each)]
-    # Mixed, so that a part of the run is a fair sample of the whole.
-    found.sort(key=hashed)
-    found = [with_system(row) for row in found]
+    found = [
+        with_system(row)
+        for name, rows in sources(options.data).items()
+        for row in chosen(rows, options.long if name == "zh_checkable" else options.each)
+    ]
+    # Mixed by a hash that nothing was chosen by, so that a part of the run is a fair sample of the whole.
+    found.sort(key=lambda row: hashed({"order": row}))
     options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), encoding="utf-8")
     print(
         f"{options.out}: {len(found)} prompts, {sum(map(weight, found)) / len(found):.0f} characters each (system text included)"

@@ -48,6 +48,7 @@ def calibrate(
         bool,
         typer.Option(help="Ask variants for answers that nothing can check; a judge needs them, no other label does."),
     ] = True,
+    offline: Annotated[bool, typer.Option(help="Ask nobody: learn from what the journal holds.")] = False,
     collect_only: Annotated[bool, typer.Option(help="Fill the journal, make no artefact.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -78,13 +79,14 @@ def calibrate(
         fail("--judge needs litellm: pip install 'bitgear[hosted]'", BAD_INPUT)
     try:
         with Journal(out.with_suffix(".journal.jsonl")) as journal:
-            _collect(
-                *(listed, full, others, journal),
-                max_tokens=max_tokens,
-                concurrency=concurrency,
-                timeout_s=timeout,
-                open_answers=open_answers,
-            )
+            if not offline:
+                _collect(
+                    *(listed, full, others, journal),
+                    max_tokens=max_tokens,
+                    concurrency=concurrency,
+                    timeout_s=timeout,
+                    open_answers=open_answers,
+                )
             verdicts = None
             if asker is not None and judge is not None:
                 verdicts = _judge(
