@@ -66,7 +66,7 @@ def paired(full: Array, own: Array, margin: float) -> Paired:
 
         def bounds(level: float) -> tuple[float, float]:
             reach = float(t.ppf(1 - level, max(size - 1, 1))) * error
-            return mean - reach, mean + reach
+            return max(mean - reach, -1.0), min(mean + reach, 1.0)
 
     low, high = bounds(LEVEL / 2)
     return Paired(

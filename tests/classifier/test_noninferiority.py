@@ -84,6 +84,12 @@ def test_nothing_proves_nothing() -> None:
     assert (row.prompts, row.p_non_inferior, row.p_inferior) == (0, 1.0, 1.0)
 
 
+def test_one_pair_says_nothing_and_stays_finite() -> None:
+    row = paired(np.array([1.0]), np.array([0.9]), 0.01)
+    assert (row.low, row.high) == (-1, 1)
+    assert verdicts({"a": row}) == {"a": "undecided"}
+
+
 def test_holm_steps_down() -> None:
     assert holm([0.001, 0.02, 0.04, 0.9], 0.05) == [True, False, False, False]
     assert holm([0.04, 0.01, 0.015], 0.05) == [True, True, True]
