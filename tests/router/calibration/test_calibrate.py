@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -224,30 +223,3 @@ def test_targets_of_a_running_proxy() -> None:
 def test_replicas_of_one_variant_are_given_one_by_one() -> None:
     (target,) = from_urls(["fast-int4=http://a/v1/", "fast-int4=http://b"], "g")
     assert (target.variant, target.precision, target.urls) == ("fast-int4", "int4", ("http://a", "http://b"))
-
-
-@pytest.mark.vllm
-@pytest.mark.skipif("BITGEAR_CALIBRATE_URLS" not in os.environ, reason="BITGEAR_CALIBRATE_URLS names no servers")
-async def test_real_engines(prompts_file: Callable[[int], Path], tmp_path: Path) -> None:
-    """Against running vLLM servers: BITGEAR_CALIBRATE_URLS is `fp16=URL int4=URL`, BITGEAR_CALIBRATE_MODEL their model."""
-    given = os.environ["BITGEAR_CALIBRATE_URLS"].split()
-    full, others = split(from_urls(given, os.environ.get("BITGEAR_CALIBRATE_MODEL", "tiny")))
-    prompts = read_prompts(prompts_file(6))
-    with Journal(tmp_path / "j") as journal:
-        # Full precision judges itself as well: its scores of its own answers must be its own.
-        again = Target("again-int8", "int8", full.urls, full.model)
-        await collect(
-            prompts,
-            full,
-            [again, *others],
-            journal,
-            max_tokens=6,
-            concurrency=4,
-            timeout_s=600,
-            progress=lambda *_: None,
-        )
-        rows = list(labelled(prompts, full, [again, *others], journal, 6, {}, {}))
-    assert len(rows) == 6
-    for row in rows:
-        assert abs(row.losses["int8"]["divergence"].target) < 0.02
-        assert all("divergence" in row.losses[target.precision] for target in others)
