@@ -98,6 +98,7 @@ def content(rows: Sequence[Row], *, label: str, margin: float, kind: str, seed: 
             "tested": tested,
             "worth": worth,
             "calibration_error": {name: calibration_error(used[name], worse[name]) for name in tested},
+            "calibration_error_by_chance": {name: _error_by_chance(used[name], seed) for name in tested},
             "labels": _label_figures(rows, kept, z, length, tested, seed),
             "shares": shares,
             "segments": {
@@ -209,6 +210,13 @@ def _area(score: Array, worse: Array, seed: int) -> dict[str, float] | None:
     value = auc(score, worse)
     low, high = interval(lambda i: auc(score[i], worse[i]), len(score), _RESAMPLES, seed)
     return {"value": value, "low": low, "high": high}
+
+
+def _error_by_chance(risk: Array, seed: int) -> float:
+    """The calibration error that perfectly calibrated risks would show at this size, by chance alone (mean of 100 draws)."""
+    draw = np.random.default_rng(seed)
+    errors = [calibration_error(risk, (draw.random(len(risk)) < risk).astype(np.float64)) for _ in range(100)]
+    return float(np.mean(errors))
 
 
 def _label_figures(

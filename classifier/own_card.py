@@ -96,7 +96,11 @@ def tables(content: Mapping[str, Any]) -> list[str]:
 def _worth(figures: Mapping[str, Any]) -> list[str]:
     worth, lowest = figures["worth"], figures["tested"][-1]
     low, high = worth["gain_interval"]
-    errors = ", ".join(f"{name} {value:.3f}" for name, value in figures["calibration_error"].items())
+    chance = figures["calibration_error_by_chance"]
+    errors = ", ".join(
+        f"{name} {value:.3f} (perfect risks would show {chance[name]:.3f} by chance)"
+        for name, value in figures["calibration_error"].items()
+    )
     if worth["per_prompt"]:
         said = "The per-prompt risk is worth more than the segment's mean: it routes."
     elif not worth["above_chance"]:
