@@ -49,15 +49,22 @@ async def test_tokens_and_requests_are_counted_exactly(bitgear: Start, up: Scrip
     await fetch(gear.url, "/v1/chat/completions", chat(model="nope"))
     await until(lambda: gear.worker.app.inflight == 0)
     found = await scrape(gear)
-    variant = (("group", "g"), ("variant", "fp16"))
+    variant = (("group", "g"), ("replica", "0"), ("scenario", "realtime"), ("variant", "fp16"))
     assert found["bitgear_prompt_tokens_total"] == {variant: 17.0}
     assert found["bitgear_completion_tokens_total"] == {variant: 8.0}
     assert sum(found["bitgear_requests_total"].values()) == 4
     assert {dict(k)["status"]: v for k, v in found["bitgear_requests_total"].items()} == {"200": 3.0, "404": 1.0}
     assert found["bitgear_time_to_first_token_seconds_count"] == {variant: 2.0}
     assert found["bitgear_e2e_request_latency_seconds_count"] == {variant: 3.0}
-    assert found["bitgear_replica_ready"] == {(*variant[:1], ("replica", "0"), *variant[1:]): 1.0}
-    assert found["bitgear_events_dropped"] == {(): 0.0}
+    assert found["bitgear_goodput_requests_total"] == found["bitgear_targeted_requests_total"] == {variant: 3.0}
+    assert found["bitgear_goodput_tokens_total"] == {variant: 8.0}
+    assert found["bitgear_hold_time_seconds_count"] == found["bitgear_e2e_request_latency_seconds_count"]
+    assert 0 < found["bitgear_gpu_seconds_total"][variant] <= found["bitgear_e2e_request_latency_seconds_sum"][variant]
+    assert found["bitgear_replica_ready"] == {(*variant[:2], *variant[3:]): 1.0}
+    windows = found["bitgear_window_completion_tokens_per_second"]
+    assert {dict(k)["window"] for k in windows} == {"10s", "1m", "5m"}
+    # Of the longest window: the machine may be slow.
+    assert [v for k, v in windows.items() if dict(k)["window"] == "5m"] == [pytest.approx(8 / 300)]
 
 
 async def test_a_retry_is_counted_for_the_variant_that_failed(bitgear: Start, up: ScriptedUpstream) -> None:
@@ -109,8 +116,19 @@ async def test_case_28_labels_are_bounded_whatever_clients_send(bitgear: Start, 
     assert values["variant"] <= {"fp16", "int8", "none"}
     assert values["scenario"] <= {"realtime", "batch", "edge", "none"}
     assert values["endpoint"] <= {"chat.completions", "completions", "embeddings", "other", "route"}
-    assert values["replica"] == {"0"}
-    assert values["precision"] <= {"int8"}
+    assert values["replica"] <= {"0", "none"}
+    assert values["window"] == {"10s", "1m", "5m"}
+    assert values["kind"] <= {
+        "client",
+        "overloaded",
+        "prompt",
+        "completion",
+        "lookup",
+        "write",
+        "connection",
+        "unreadable",
+    }
+    assert values["precision"] <= {"fp16", "int8", "none"}
     assert values["status"] <= {"200", "400", "404", "405", "503"}
     assert len(found["bitgear_requests_total"]) < 100
 
@@ -121,3 +139,18 @@ async def test_a_replica_that_is_out_shows_as_not_ready(bitgear: Start, up: Scri
     replica = gear.worker.fleet.variants()[0].replicas[0]
     await until(lambda: not replica.ready)
     assert set((await scrape(gear))["bitgear_replica_ready"].values()) == {0.0}
+
+
+async def test_the_admin_address_shows_the_windows(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Send(json_response(WIRE.answer(prompt=7, completion=30)))])
+    await fetch(gear.url, "/v1/chat/completions", chat(model="g"), [("x-bitgear-scenario", "batch")])
+    await until(lambda: gear.worker.app.inflight == 0)
+    windows = (await fetch(gear.admin_url, "/admin/windows")).json()
+    assert [(w["window"], w["scenario"], w["variant"], w["replica"]) for w in windows] == [
+        (name, "batch", "fp16", "0") for name in ("10s", "1m", "5m")
+    ]
+    # Of the longest window: the machine may be slow.
+    assert (windows[2]["completion_tokens_per_s"], windows[2]["goodput_tokens_per_s"]) == (0.1, 0.1)
+    assert windows[2]["prompt_tokens_per_s"] == round(7 / 300, 4)
+    assert windows[2]["requests_per_s"] == windows[2]["goodput_requests_per_s"] == round(1 / 300, 4)
