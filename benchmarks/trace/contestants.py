@@ -24,6 +24,8 @@ class Contestant:
     fleet: Fleet
     policy: Policy
     thresholds: Mapping[str, float]
+    refuses: bool = False
+    """Whether requests that no variant would answer in time are refused."""
 
     def specs(self) -> list[VariantSpec]:
         """Return the variants."""
@@ -72,9 +74,13 @@ def contestants(devices: int, thresholds: Mapping[str, float]) -> list[Contestan
     return [
         Contestant("all FP16", {"fp16": devices}, own("adaptive"), {}),
         Contestant("all INT8", {"int8": devices}, own("adaptive"), {}),
+        Contestant("all FP16, refusing", {"fp16": devices}, own("adaptive"), {}, refuses=True),
+        Contestant("all INT8, refusing", {"int8": devices}, own("adaptive"), {}, refuses=True),
         Contestant("all INT4", {"int4": devices}, own("adaptive"), {}),
         Contestant("static thresholds", even, static, thresholds),
         Contestant("load only", even, load_only, thresholds),
         Contestant("Bitgear", even, own("adaptive"), thresholds),
+        Contestant("Bitgear, refusing", even, own("adaptive"), thresholds, refuses=True),
         Contestant("Bitgear, most INT8", most_int8, own("adaptive"), thresholds),
+        Contestant("Bitgear, most INT8, refusing", most_int8, own("adaptive"), thresholds, refuses=True),
     ]

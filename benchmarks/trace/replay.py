@@ -24,7 +24,7 @@ from benchmarks.trace.workload import Workload, truths, workload
 from benchmarks.world.hardware import VariantSpec, saturation
 from benchmarks.world.measures import Measures, measure
 from benchmarks.world.truth import Truth
-from benchmarks.world.world import Served, World
+from benchmarks.world.world import Served, World, with_scenarios
 from router.decision.types import Scenario
 
 HEADS = (
@@ -43,7 +43,15 @@ HEADS = (
 def run(contestant: Contestant, load: Workload, rate: float, truth: Truth, seed: int) -> World:
     """Return the world after all requests came; those inside a minute after the last arrival were not served."""
     arrivals = load.at_rate(rate)
-    world = World(contestant.specs(), truth, thresholds=contestant.thresholds, policy=contestant.policy, seed=seed)
+    config = with_scenarios(realtime={"overload": "refuse" if contestant.refuses else "serve"})
+    world = World(
+        contestant.specs(),
+        truth,
+        thresholds=contestant.thresholds,
+        policy=contestant.policy,
+        config=config,
+        seed=seed,
+    )
     world.run(arrivals, until=arrivals[-1].at + 60.0)
     return world
 

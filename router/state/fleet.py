@@ -14,6 +14,8 @@ from router.state.replica import Replica
 from router.state.windows import Window
 
 _DEFAULT_OUTPUT_TOKENS = 200.0
+_LONG = 0.9
+"""Quantile of the answers' lengths that has to be in time."""
 
 
 @dataclass(slots=True)
@@ -99,12 +101,18 @@ class Group:
         """Other thresholds on trial."""
         self.scenario = scenario
         self._output_tokens = _DEFAULT_OUTPUT_TOKENS
+        self._long_output_tokens = 2 * _DEFAULT_OUTPUT_TOKENS
         self._tokens_per_unit = 1.0
 
     @property
     def expected_output_tokens(self) -> float:
         """Mean length of the group's answers so far, tokens."""
         return self._output_tokens
+
+    @property
+    def long_output_tokens(self) -> float:
+        """Length that one in ten of the group's answers exceeds, tokens; never below the mean."""
+        return max(self._output_tokens, self._long_output_tokens)
 
     def prompt_tokens(self, units: float) -> int:
         """Return the estimate of a prompt's tokens from its size in units of text (`text_units`)."""
@@ -113,6 +121,10 @@ class Group:
     def learn_lengths(self, units: float, prompt_tokens: int, output_tokens: int) -> None:
         """Take in the true lengths of one answered request."""
         self._output_tokens += 0.05 * (output_tokens - self._output_tokens)
+        # A quantile by stochastic approximation (Robbins and Monro, 1951): up by 0.9 of a step, down by 0.1.
+        step = 0.05 * self._output_tokens
+        above = output_tokens > self._long_output_tokens
+        self._long_output_tokens = max(1.0, self._long_output_tokens + (_LONG if above else _LONG - 1.0) * step)
         if units >= 1.0 and prompt_tokens > 0:
             ratio = min(8.0, max(0.125, prompt_tokens / units))
             self._tokens_per_unit += 0.05 * (ratio - self._tokens_per_unit)
@@ -161,6 +173,7 @@ class Fleet:
                 s.e2e_ms / 1000 if s.e2e_ms is not None else None,
                 s.gives_way,
                 s.prefer,
+                s.overload == "refuse",
             )
             for name, s in (
                 ("realtime", config.scenarios.realtime),
