@@ -1,6 +1,6 @@
 """Trace replay: Bitgear against one precision for all, random, static thresholds and load-only switching, at equal hardware.
 
-    python -m benchmarks.trace.replay --data DATA [--traffic chat] [--devices 6] [--loads 0.6,0.9,1.2,1.5,2] [--quick]
+    python -m benchmarks.trace.replay --data DATA [--traffic chat] [--devices 6] [--loads 0.6,0.9,1.2,1.5,2] [--requests N]
 
 Real arrival times and lengths (Azure LLM inference trace), on simulated H100-like devices (`benchmarks/world/`). Load 1 is
 the rate at which `devices` devices at FP16 saturate (closed form, `benchmarks/world/hardware.py`). Prints a table and writes
@@ -11,6 +11,7 @@ decision here depends on the quality of an answer.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -35,7 +36,7 @@ HEADS = (
     "SLO missed",
     "TTFT p50 s",
     "TTFT p95 s",
-    "quality / FP16 (95%)",
+    "quality / FP16: planted (95% as seen)",
     "fp16 / int8 / int4",
 )
 
@@ -61,20 +62,25 @@ def scored(rows: Sequence[Served], truth: Truth, scenarios: Mapping[str, Scenari
     return measure([s._replace(worth=truth.worth(s.precision, s.arrival, s.index)) for s in rows], scenarios)
 
 
-def row(load: float, name: str, m: Measures) -> list[str]:
-    """Return one line of the table."""
-    shares = " / ".join(f"{100 * m.shares.get(p, 0.0):.0f}" for p in ("fp16", "int8", "int4"))
+def _line(result: Mapping[str, Any]) -> list[str]:
+    shares = " / ".join(f"{100 * result['shares'].get(p, 0.0):.0f}" for p in ("fp16", "int8", "int4"))
     return [
-        f"{load:g}",
-        name,
-        f"{m.goodput_rps:.1f}",
-        f"{m.goodput_tps:,.0f}",
-        f"{100 * m.violations:.2f}%",
-        f"{m.ttft_p50:.3f}",
-        f"{m.ttft_p95:.2f}",
-        f"{m.relative:.4f} ({m.relative_low:.4f} to {m.relative_high:.4f})",
+        f"{result['load']:g}",
+        result["policy"],
+        f"{result['goodput_rps']:.1f}",
+        f"{result['goodput_tps']:,.0f}",
+        f"{100 * result['violations']:.2f}%",
+        f"{result['ttft_p50']:.3f}",
+        f"{result['ttft_p95']:.2f}",
+        f"{result['relative_expected']:.4f} ({result['relative_low']:.4f} to {result['relative_high']:.4f})",
         shares,
     ]
+
+
+def _earlier(name: str) -> list[dict[str, Any]]:
+    path = OUT / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())["results"] if path.exists() else []
+    return found
 
 
 def main() -> int:
@@ -85,33 +91,38 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=6, help="in all, divisible by 6")
     parser.add_argument("--loads", default="0.6,0.9,1.2,1.5,2")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="the first 4,000 requests alone")
+    parser.add_argument("--requests", type=int, help="only the trace's first so many requests")
+    parser.add_argument("--add", action="store_true", help="keep what an earlier run wrote for other loads")
     args = parser.parse_args()
-    load = workload(args.data, args.traffic, seed=args.seed, limit=4000 if args.quick else None)
+    load = workload(args.data, args.traffic, seed=args.seed, limit=args.requests)
     planted = truths(args.data, args.seed)
     first = next(iter(planted.values()))
     capacity = args.devices * saturation(VariantSpec("fp16"), *load.lengths)
     print(
         f"{len(load.rows)} requests, mean {load.lengths[0]:.0f} + {load.lengths[1]:.0f} tokens; load 1 is {capacity:.1f} req/s"
     )
-    results: list[dict[str, Any]] = []
-    lines, began = [], time.perf_counter()
-    for factor in (float(x) for x in args.loads.split(",")):
+    loads = [float(x) for x in args.loads.split(",")]
+    name = f"trace_{args.traffic}"
+    results = [r for r in (_earlier(name) if args.add else []) if r["load"] not in loads]
+    began = time.perf_counter()
+    for factor in loads:
         rate = capacity * factor
         shares: Mapping[str, float] = {}
         chosen = contestants(args.devices, load.thresholds)
         for contestant in chosen:
             world = run(contestant, load, rate, first, args.seed)
             results.append(_result(factor, rate, contestant, world, planted))
-            lines.append(row(factor, contestant.name, measure(world.served, world.scenarios)))
-            print(" | ".join(lines[-1]), flush=True)
+            print(" | ".join(_line(results[-1])), flush=True)
             if contestant.name == "Bitgear":
                 shares = measure(world.served, world.scenarios).shares
                 chosen.append(Contestant("random, same shares", contestant.fleet, drawn(shares, args.seed), {}))
-    print("\n" + table(HEADS, lines))
+    results.sort(key=lambda r: float(r["load"]))
+    print("\n" + table(HEADS, [_line(r) for r in results]))
     print("\n" + _sensitivity(results))
     content = {
         "traffic": args.traffic,
+        "requests": len(load.rows),
+        "seed": args.seed,
         "devices": args.devices,
         "capacity_rps": capacity,
         "thresholds": dict(load.thresholds),
@@ -119,7 +130,6 @@ def main() -> int:
         "wall_s": time.perf_counter() - began,
         "results": results,
     }
-    name = f"trace_{args.traffic}" + ("_quick" if args.quick else "")
     path = write(name, content)
     (OUT / f"{name}.svg").write_text(chart(results, args.traffic))
     print(f"\n{path} and {path.with_suffix('.svg')}")
