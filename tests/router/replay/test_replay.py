@@ -139,8 +139,9 @@ async def test_real_traffic_replayed(
                 extra_headers={"x-bitgear-max-risk": "0.01"} if i % 10 == 1 else {},
             )
         await client.embeddings.create(model="g", input="hello")
-        await until(lambda: count(valkey.url) == 61)
+        await until(lambda: count(valkey.url) == 61, 60)
 
+    # The machine may be slow, and which variant was in time differs from run to run: only what was recorded counts.
     events = list(from_stream(valkey.url, "bitgear:events"))
     config = Config.model_validate(CONFIG)
     same = effect(events, config, RECOMMENDED)
@@ -150,11 +151,15 @@ async def test_real_traffic_replayed(
     assert same.shares_before["int4"] > 0
     assert any(event["explored"] for event in events)
 
-    strict = Config.model_validate({**CONFIG, "exploration": {"share": 0.0}, "thresholds": {"int8": 0.0, "int4": 0.0}})
+    untimed = {"realtime": {"ttft_ms": None, "e2e_ms": None}}
+    strict = Config.model_validate(
+        {"exploration": {"share": 0.0}, "thresholds": {"int8": 0.0, "int4": 0.0}, "scenarios": untimed}
+    )
     moved = effect(events, strict, RECOMMENDED, limit=3)
-    pins = sum(event["request"][4] is not None for event in events)
-    assert moved.shares_after["int4"] * 61 == pytest.approx(pins)
-    assert moved.moved > 10
+    pinned = [event["request"][4] is not None for event in events]
+    lower = [event["variant"] != "fp16" for event in events]
+    assert moved.shares_after["int4"] * 61 == pytest.approx(sum(pinned))
+    assert moved.moved == sum(low and not pin for low, pin in zip(lower, pinned, strict=True)) > 5
     assert sum(moved.moves.values()) == moved.moved
     assert len(moved.listed) == 3
     assert moved.after.risk < moved.before.risk
