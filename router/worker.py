@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,17 +25,22 @@ import classifier
 from router.admin.app import build_admin_app
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
+from router.config.telemetry import LoggingConfig
 from router.proxy.app import ProxyApp
 from router.proxy.caching import build_caching
 from router.proxy.deciding import decider_of
 from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
-from router.telemetry import Metrics, Telemetry
+from router.telemetry import EventCounts, Metrics, Telemetry
+from router.telemetry.drift import build_drift
+from router.telemetry.logs import configure
+from router.telemetry.tracing import TracingSetupError, build_tracing
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
-_GAUGES_S = 5.0
+_GAUGES_S = 1.0
+_DRIFT_S = 15.0
 _MAX_FILES = 65536
 
 
@@ -56,14 +63,25 @@ class Worker:
         self.fleet = Fleet(runtime, os.environ, scorer.thresholds)
         self._monitor = Monitor(self.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-        self._metrics = Metrics(Path(directory) if directory else None)
+        self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
-        self._telemetry = Telemetry(self._metrics, self._sink, log)
+        self.tracing = build_tracing(config.tracing, os.environ)
+        self._telemetry = Telemetry(
+            self._metrics,
+            self._sink,
+            log,
+            config.events.max_per_s,
+            tracing=self.tracing,
+            access_log=config.logging.access,
+            drift=build_drift(scorer, config.drift, time.monotonic),
+        )
         decider = decider_of(scorer, config)
         self.caching = build_caching(runtime, decider, os.environ, log)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
-        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)
+        self.admin = build_admin_app(
+            runtime, self.fleet, self._metrics, self._sink.stats, self.update_metrics, self.caching
+        )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
 
@@ -88,11 +106,28 @@ class Worker:
             self.fleet.close()
             await self.caching.stop()
             await self._sink.stop()
+            if self.tracing is not None:
+                await self.tracing.close()
+            self.update_metrics()
+
+    def update_metrics(self) -> None:
+        """Bring the metrics up to now."""
+        events = self._sink.stats()
+        self._metrics.update_gauges(self.fleet)
+        self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
+        self._metrics.update_cache(self.caching.stats())
+        if self.tracing is not None:
+            self._metrics.update_spans(*self.tracing.counts())
+        self._metrics.flush()
 
     async def _refresh_gauges(self) -> None:
+        looked = -math.inf
         while True:
-            self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
-            self._metrics.update_cache(self.caching.stats())
+            self.update_metrics()
+            drift = self._telemetry.drift
+            if drift is not None and time.monotonic() - looked >= _DRIFT_S:
+                looked = time.monotonic()
+                self._metrics.update_drift(drift)
             await asyncio.sleep(_GAUGES_S)
 
 
@@ -132,14 +167,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--admin-fd", type=int, help="listening socket of the admin API")
     arguments = parser.parse_args(argv)
     _raise_file_limit()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # uvicorn repeats per connection what the proxy has said once per request.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    configure(LoggingConfig())
     log = logging.getLogger("bitgear")
     try:
         runtime = Runtime.read(arguments.runtime)
+        configure(runtime.config.logging)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TracingSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from router.config.show import redacted
 from router.proxy.caching import Caching
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
-from router.telemetry import Metrics
+from router.telemetry import Metrics, Window
 
 
 class ReplicaView(BaseModel):
@@ -35,6 +36,24 @@ class ReplicaView(BaseModel):
     requests: int = Field(description="Requests sent by this worker.")
     failures: int = Field(description="Failures seen by this worker.")
     last_error: str | None = Field(description="Why it is not ready.")
+
+
+class WindowView(BaseModel):
+    """What one place did in one sliding window, all workers together; rates are per second."""
+
+    group: str
+    variant: str
+    replica: str = Field(description="Its number; none for requests that got nowhere.")
+    scenario: str
+    window: str = Field(description="10s, 1m or 5m.")
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    completion_tokens_per_s: float
+    targeted_requests_per_s: float = Field(
+        description="Requests that could meet their scenario's targets, or miss them."
+    )
+    goodput_requests_per_s: float = Field(description="Requests that met them.")
+    goodput_tokens_per_s: float = Field(description="Generated tokens of those.")
 
 
 class VariantView(BaseModel):
@@ -104,6 +123,7 @@ def build_admin_app(
     fleet: Fleet,
     metrics: Metrics,
     sink_stats: Callable[[], SinkStats],
+    update_metrics: Callable[[], None],
     caching: Caching | None = None,
 ) -> FastAPI:
     """Return the admin application; its OpenAPI page is `/docs`."""
@@ -122,10 +142,10 @@ def build_admin_app(
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics_text() -> Response:
-        metrics.update_gauges(fleet, sink_stats().dropped)
-        if caching is not None:
-            metrics.update_cache(caching.stats())
-        return Response(metrics.expose(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        update_metrics()
+        # Beside the streams that run here: with many workers and places this is megabytes of text.
+        text = await asyncio.to_thread(metrics.render)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/admin/status", summary="Groups, variants and replicas as this worker sees them")
     async def status() -> StatusView:
@@ -140,6 +160,11 @@ def build_admin_app(
     @app.get("/admin/variants", summary="Every variant now")
     async def variants() -> list[VariantView]:
         return _views(fleet)
+
+    @app.get("/admin/windows", summary="Rates and goodput over sliding windows, by group, variant, replica, scenario")
+    async def windows() -> list[WindowView]:
+        update_metrics()
+        return [_window_view(w) for w in metrics.windows()]
 
     @app.get("/admin/config", summary="Effective configuration; secrets are named, never shown")
     async def config() -> dict[str, Any]:
@@ -168,6 +193,12 @@ def build_admin_app(
             raise HTTPException(503, f"Redis: {error or type(error).__name__}") from None
 
     return app
+
+
+def _window_view(window: Window) -> WindowView:
+    rates = {f"{name}_per_s": round(value, 4) for name, value in window.rate._asdict().items()}
+    place = {k: v for k, v in window._asdict().items() if k != "rate"}
+    return WindowView(**place, **rates)
 
 
 def _groups_without_variant(fleet: Fleet) -> list[str]:

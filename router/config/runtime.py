@@ -30,6 +30,8 @@ class RuntimeVariant(Settings):
     served_model: str = Field(description="Name to put into `model` for these servers.")
     kind: str = Field("openai", description="Kind of backend: openai, vllm, simulator, litellm.")
     price: float = Field(1.0, gt=0, description="Price of one second, relative to the others.")
+    gpus: float = Field(1.0, gt=0, description="GPUs that one replica holds.")
+    gpu_hour: float | None = Field(None, ge=0, description="Price of one GPU-hour. None: `cost.gpu_hour`.")
     last_resort: bool = Field(False, description="Used only when no other variant can serve.")
     max_model_len: int | None = Field(None, ge=1, description="Context length, tokens. None: asked from /v1/models.")
     api_key_env: str | None = Field(None, description="Environment variable with the servers' API key.")

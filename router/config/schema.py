@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from backends.settings import BackendSettings, Precision, Settings
 from router.config.loop import ExplorationConfig, FeedbackConfig, ShadowConfig, TuningConfig
+from router.config.telemetry import CostConfig, DriftConfig, LoggingConfig, TracingConfig
 
 ScenarioName = Literal["realtime", "batch", "edge"]
 
@@ -142,6 +143,11 @@ class EventsConfig(Settings):
     max_length: int = Field(100_000, ge=100, description="Events kept in the stream (about).")
     buffer: int = Field(
         4096, ge=16, description="Events kept in memory while Redis is away; more are dropped and counted."
+    )
+    max_per_s: float = Field(
+        1000,
+        gt=0,
+        description="Events per second and worker above which only a random share is kept; each says its probability.",
     )
 
 
@@ -281,6 +287,12 @@ class Config(Settings):
         default_factory=ShadowConfig, description="Answers compared with full precision's, off the hot path."
     )
     tuning: TuningConfig = Field(default_factory=TuningConfig, description="Jobs that choose thresholds.")
+    cost: CostConfig = Field(default_factory=CostConfig, description="What a second of a GPU costs.")
+    logging: LoggingConfig = Field(default_factory=LoggingConfig, description="Log lines.")
+    tracing: TracingConfig = Field(default_factory=TracingConfig, description="OpenTelemetry traces.")
+    drift: DriftConfig = Field(
+        default_factory=DriftConfig, description="Comparing traffic with what the classifier was made for."
+    )
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
     )

@@ -59,6 +59,9 @@ class ProxyApp:
         endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
+        tracing = self._telemetry.tracing
+        if tracing is not None:
+            outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
         try:
             if self.inflight > self._config.server.max_concurrent:
@@ -152,6 +155,8 @@ class ProxyApp:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
         question = self._decider.question(body, endpoint, target, directives)
         outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
+        if self._telemetry.drift is not None:
+            self._telemetry.drift.saw(body, question.risks)
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
         if outcome.endpoint is ROUTE:
