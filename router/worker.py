@@ -23,13 +23,18 @@ import uvloop
 
 import classifier
 from router.admin.app import build_admin_app
+from router.admin.auth import TokenSetupError, read_tokens
+from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.telemetry import LoggingConfig
+from router.control.document import ControlDocument
+from router.control.follow import Follower
+from router.control.store import open_store
 from router.proxy.app import ProxyApp
-from router.proxy.caching import build_caching
-from router.proxy.deciding import decider_of
+from router.proxy.caching import Caching
 from router.proxy.listener import Listener
+from router.proxy.serving import Builder, Serving
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
@@ -59,9 +64,11 @@ class Worker:
         config = runtime.config
         self._runtime = runtime
         self._log = log
+        self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
-        self.fleet = Fleet(runtime, os.environ, scorer.thresholds)
-        self._monitor = Monitor(self.fleet, config.health, log)
+        self._builder = Builder(runtime, scorer, os.environ, log)
+        serving = self._builder.first()
+        self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
@@ -76,14 +83,63 @@ class Worker:
             access_log=config.logging.access,
             drift=build_drift(scorer, config.drift, time.monotonic),
         )
-        decider = decider_of(scorer, config)
-        self.caching = build_caching(runtime, decider, os.environ, log)
-        self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
+        self.app = ProxyApp(serving, self._telemetry)
+        self._control = (
+            open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
+            if runtime.redis_url
+            else None
+        )
+        file = Path(runtime.control_file) if runtime.control_file else None
+        self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
+        own = Path(runtime.admin_token_file) if runtime.admin_token_file else None
+        tokens = read_tokens(config.admin, os.environ, own)
         self.admin = build_admin_app(
-            runtime, self.fleet, self._metrics, self._sink.stats, self.update_metrics, self.caching
+            Admin(
+                serving=lambda: self.serving,
+                base=runtime,
+                metrics=self._metrics,
+                sink_stats=self._sink.stats,
+                update_metrics=self.update_metrics,
+                store=self._control,
+                follow=self._follower.stats,
+                look=self._follower.look,
+                check=lambda document: self._builder.check(self.serving, document),
+            ),
+            tokens,
         )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+
+    @property
+    def serving(self) -> Serving:
+        """What requests are served with now."""
+        return self.app.serving
+
+    @property
+    def fleet(self) -> Fleet:
+        """The replicas that serve now."""
+        return self.serving.fleet
+
+    @property
+    def caching(self) -> Caching:
+        """The cache now."""
+        return self.serving.caching
+
+    async def apply(self, document: ControlDocument) -> None:
+        """Serve new requests as `document` says. Raises BadDocument; then nothing is changed."""
+        last = self.serving
+        serving = self._builder.next(last, document)
+        # From here on nothing can fail, and no request comes between.
+        stay = set(serving.fleet.settle())
+        self.app.serving = serving
+        self._monitor.follow(serving.fleet, serving.config.health)
+        if self._serves:
+            serving.caching.start()
+        for variant in last.fleet.variants():
+            for replica in variant.replicas:
+                if replica not in stay:
+                    # Requests that are on their way there end there.
+                    replica.pool.close()
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
@@ -93,7 +149,10 @@ class Worker:
 
     async def serve(self, api: socket.socket, admin: socket.socket) -> None:
         """Serve both addresses until `stop`."""
+        # What was changed before holds from the first request on.
+        await self._follower.start()
         self._sink.start()
+        self._serves = True
         self.caching.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
@@ -102,6 +161,7 @@ class Worker:
             await asyncio.gather(self._servers[0].serve([api]), self._servers[1].serve([admin]))
         finally:
             gauges.cancel()
+            await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
             await self.caching.stop()
@@ -173,7 +233,7 @@ def main(argv: list[str] | None = None) -> int:
         runtime = Runtime.read(arguments.runtime)
         configure(runtime.config.logging)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TracingSetupError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TokenSetupError, TracingSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

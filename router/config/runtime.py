@@ -57,6 +57,13 @@ class Runtime(Settings):
         None, description="redis://, rediss:// or unix:// URL of the shared state. None: proxies run without it."
     )
 
+    admin_token_file: str | None = Field(
+        None, description="File with the admin token that Bitgear made itself. None: only the configured tokens."
+    )
+    control_file: str | None = Field(
+        None, description="File in which the last control document is kept, for starts without Redis. None: it is not."
+    )
+
     def groups(self) -> dict[str, tuple[RuntimeVariant, ...]]:
         """Variants by group, in configured order."""
         found: dict[str, tuple[RuntimeVariant, ...]] = {}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from backends.settings import BackendSettings, Precision, Settings
+from router.config.admin import AdminConfig, KeyRecord
 from router.config.loop import ExplorationConfig, FeedbackConfig, ShadowConfig, TuningConfig
 from router.config.telemetry import CostConfig, DriftConfig, LoggingConfig, TracingConfig
 
@@ -24,13 +25,6 @@ class ServerConfig(Settings):
         4096, ge=1, description="Most requests in flight per worker; above it the client gets 503."
     )
     drain_s: float = Field(30, ge=0, description="How long running requests may finish after a stop, seconds.")
-
-
-class AdminConfig(Settings):
-    """The operator's address: health, metrics, state of the variants, OpenAPI page."""
-
-    host: str = Field("127.0.0.1", description="Address of the admin API.")
-    port: int = Field(8401, ge=0, le=65535, description="Port of the admin API.")
 
 
 class RedisConfig(Settings):
@@ -295,6 +289,10 @@ class Config(Settings):
     )
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
+    )
+    keys: dict[str, KeyRecord] = Field(
+        default_factory=dict,
+        description="API keys of applications by name; none, here or made by the admin API: everybody is served.",
     )
     policy: Literal["adaptive", "full_precision"] = Field(
         "adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives."
