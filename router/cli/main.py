@@ -8,6 +8,7 @@ import typer
 
 from router.cli.admin import admin_app
 from router.cli.cache import cache_app
+from router.cli.calibrate import calibrate
 from router.cli.classifier import classifier
 from router.cli.config import config_app
 from router.cli.quantize import quantize
@@ -31,6 +32,7 @@ app.command("route")(route)
 app.command("status")(status)
 app.command("replay")(replay)
 app.add_typer(events_app, name="events")
+app.command("calibrate")(calibrate)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
 app.add_typer(admin_app, name="admin")
