@@ -23,6 +23,8 @@ import classifier
 from router.admin.app import build_admin_app
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
+from router.feedback.index import RequestIndex
+from router.feedback.service import Quality
 from router.proxy.app import ProxyApp
 from router.proxy.caching import build_caching
 from router.proxy.deciding import decider_of
@@ -58,11 +60,18 @@ class Worker:
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
-        self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
+        self._sink = EventSink(
+            runtime.redis_url,
+            config.events,
+            timeout_s=config.redis.timeout_s,
+            password=password,
+            index=RequestIndex(config.feedback.window_s) if config.feedback.enabled else None,
+        )
         self._telemetry = Telemetry(self._metrics, self._sink, log)
         decider = decider_of(scorer, config)
         self.caching = build_caching(runtime, decider, os.environ, log)
-        self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
+        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
+        self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching, self.quality)
         self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
@@ -77,6 +86,7 @@ class Worker:
         """Serve both addresses until `stop`."""
         self._sink.start()
         self.caching.start()
+        self.quality.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
         self._log.info("worker serves: pid=%d", os.getpid())
@@ -86,6 +96,7 @@ class Worker:
             gauges.cancel()
             await self._monitor.stop()
             self.fleet.close()
+            await self.quality.stop()
             await self.caching.stop()
             await self._sink.stop()
 

@@ -9,6 +9,7 @@ import typer
 from router.cli.cache import cache_app
 from router.cli.classifier import classifier
 from router.cli.config import config_app
+from router.cli.feedback import feedback_app
 from router.cli.quantize import quantize
 from router.cli.route import route
 from router.cli.serve import serve
@@ -29,6 +30,7 @@ app.command("route")(route)
 app.command("status")(status)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
+app.add_typer(feedback_app, name="feedback")
 app.command(
     "classifier",
     add_help_option=False,

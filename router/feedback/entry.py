@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+from router.proxy.outcome import Outcome
 
-FIELD = b"feedback"
+FIELD = "feedback"
+KEPT = ("id", "t", "tenant", "group", "variant", "policy", "arm", "propensity")
+"""What feedback keeps of a request, and by which it finds its event."""
+
+
+def facts_of(outcome: Outcome) -> dict[str, Any]:
+    """Return these of an ended request, as its event tells them."""
+    decision = outcome.decision
+    return {
+        "id": outcome.request_id,
+        "t": outcome.at,
+        "tenant": outcome.tenant,
+        "group": outcome.group.name if outcome.group is not None else None,
+        "variant": outcome.variant.name if outcome.variant is not None else None,
+        "policy": decision.version if decision is not None else None,
+        "arm": decision.arm if decision is not None else None,
+        "propensity": decision.propensity if decision is not None else None,
+    }
 
 
 def label_entry(
-    event: Mapping[str, Any],
+    facts: Mapping[str, Any],
     source: str,
     value: float,
     at: float,
@@ -19,27 +36,16 @@ def label_entry(
     key: str = "",
     reference: float | None = None,
     **more: Any,
-) -> bytes:
-    """Return the JSON of one label.
+) -> dict[str, Any]:
+    """Return one label, to be written as JSON.
 
-    `event` is the request's event, or its index entry. `source` as in `router.tuning.records.Label`; `value` and
-    `reference` are qualities in [0, 1]; `at` is Unix time; `key` is the digest of who gave it. `more` is kept beside.
+    `facts` is the request's event, its index entry or `facts_of`. `source` as in `router.tuning.records.Label`;
+    `value` and `reference` are qualities in [0, 1]; `at` is Unix time; `key` is the digest of who gave it. `more` is
+    kept beside.
     """
-    found: dict[str, Any] = {
-        "id": event["id"],
-        "t": event["t"],
-        "tenant": event.get("tenant"),
-        "group": event.get("group"),
-        "variant": event.get("variant"),
-        "policy": event.get("policy"),
-        "arm": event.get("arm"),
-        "propensity": event.get("propensity"),
-        "source": source,
-        "value": value,
-        "at": round(at, 3),
-        "key": key,
-    }
+    found: dict[str, Any] = {name: facts.get(name) for name in KEPT}
+    found.update(source=source, value=value, at=round(at, 3), key=key)
     if reference is not None:
         found["reference"] = reference
     found.update({name: it for name, it in more.items() if it is not None})
-    return orjson.dumps(found)
+    return found

@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
+from router.feedback.entry import KEPT
+
 PREFIX = "bitgear:request"
 LATE_S = 3600
 """An entry outlives the window for feedback by this, so that late feedback can be told that it is late, seconds."""
-_KEPT = ("id", "t", "tenant", "group", "variant", "policy", "arm", "propensity")
 
 
 def index_key(tenant: str, request_id: str) -> str:
@@ -29,4 +30,4 @@ class RequestIndex:
         tenant, status = event.get("tenant"), event.get("status")
         if tenant is None or event.get("variant") is None or not (status == 499 or 200 <= (status or 0) < 300):
             return None
-        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in _KEPT}), self._ttl_s
+        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in KEPT}), self._ttl_s

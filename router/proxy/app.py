@@ -10,7 +10,9 @@ from urllib.parse import parse_qs, unquote
 
 import orjson
 
+from router.cache.key import ANONYMOUS
 from router.config.schema import Config
+from router.feedback.service import MOST_BYTES, Quality
 from router.proxy.caching import Caching
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
@@ -23,20 +25,28 @@ from router.proxy.json_body import Body, parse_body
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
-from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
+from router.proxy.surface import CHAT, ENDPOINTS, FEEDBACK, OTHER, ROUTE, Endpoint
 from router.proxy.validation import sequences, validate
 from router.state import Fleet
 from router.telemetry import Telemetry
 
 _JSON = (b"content-type", b"application/json")
+_OWN = {b"/v1/route": ROUTE, b"/v1/feedback": FEEDBACK}
 
 
 class ProxyApp:
     """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
 
     def __init__(
-        self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry, caching: Caching | None = None
+        self,
+        fleet: Fleet,
+        decider: Decider,
+        config: Config,
+        telemetry: Telemetry,
+        caching: Caching | None = None,
+        quality: Quality | None = None,
     ) -> None:
+        self._quality = quality
         self._caching = caching
         self._fleet = fleet
         self._decider = decider
@@ -56,7 +66,7 @@ class ProxyApp:
             # A full house is not a sick one: asked before anything is counted.
             await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
             return
-        endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
+        endpoint = _OWN.get(path) or ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         self.inflight += 1
@@ -81,10 +91,12 @@ class ProxyApp:
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
         finally:
             self.inflight -= 1
-            outcome.ended = time.monotonic()
+            outcome.ended, outcome.at = time.monotonic(), round(time.time(), 3)
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             self._telemetry.finished(outcome)
+            if outcome.watch is not None and self._quality is not None:
+                self._quality.finished(outcome, outcome.watch)
 
     async def _route(
         self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
@@ -92,14 +104,28 @@ class ProxyApp:
         method = scope["method"]
         if method in ("GET", "HEAD") and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
             await self._models(client, outcome, path)
-        elif path in ENDPOINTS or path == b"/v1/route":
+        elif path in ENDPOINTS or path in _OWN:
             if method != "POST":
                 raise MethodNotAllowed(f"{path.decode('latin-1')} takes POST, not {method}.")
-            await self._body_request(scope, client, outcome, path, headers)
+            if outcome.endpoint is FEEDBACK:
+                await self._feedback(client, outcome, headers)
+            else:
+                await self._body_request(scope, client, outcome, path, headers)
         elif path.startswith(b"/v1/") and not _climbs(path):
             await self._body_request(scope, client, outcome, path, headers)
         else:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
+
+    async def _feedback(self, client: Client, outcome: Outcome, headers: list[tuple[bytes, bytes]]) -> None:
+        raw = await client.body(headers, min(self._max_body, MOST_BYTES), self._config.timeouts.body_s)
+        if self._quality is None:
+            raise ApiError(404, "Feedback is not taken here.", None, "feedback_off")
+        answer = await client.unless_left(self._quality.take(raw, self._tenant(headers)))
+        outcome.status = 200
+        await client.answer(200, [_JSON, *self._ours(outcome)], answer)
+
+    def _tenant(self, headers: list[tuple[bytes, bytes]]) -> str:
+        return self._caching.tenant(headers) if self._caching is not None else ANONYMOUS
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes) -> None:
         entries = [self._model_entry(name) for name in model_names(self._fleet)]
@@ -161,6 +187,11 @@ class ProxyApp:
         upstream_path = path + b"?" + query if query else path
         caching = self._caching
         plan = caching.plan(endpoint, target, upstream_path, headers, raw, body) if caching is not None else None
+        capture = plan.capture if plan is not None else None
+        outcome.tenant = plan.tenant if plan is not None else self._tenant(headers)
+        if self._quality is not None and endpoint.generates:
+            outcome.watch = self._quality.watch(outcome, target, body, upstream_path, raw, capture)
+            capture = outcome.watch.capture or capture
         exchange = Exchange(
             client,
             outcome,
@@ -168,7 +199,7 @@ class ProxyApp:
             self._decider,
             self._config.timeouts,
             self._telemetry.retried,
-            plan.capture if plan is not None else None,
+            capture,
         )
         run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
         if caching is None or plan is None:

@@ -1,6 +1,6 @@
 """Events into a Redis stream, beside the hot path: putting one never waits, never raises, and memory stays bounded.
 
-Each entry has one field, `event`, with JSON. A batch is one transaction together with a marker of how far this sink
+Each entry has one field (`event`, where nothing else is said) with JSON. A batch is one transaction together with a marker of how far this sink
 has come, so a batch whose answer was lost is not written twice.
 """
 
@@ -71,12 +71,14 @@ class EventSink:
         timeout_s: float = 0.5,
         password: str | None = None,
         index: Index | None = None,
+        field: str = "event",
     ) -> None:
         self._url = url
         self._settings = settings
         self._timeout_s = timeout_s
         self._password = password
         self._index = index
+        self._field = field
         self._index_failed = 0
         self._buffer: deque[tuple[bytes, tuple[str, bytes, int] | None]] = deque()
         self._wake = asyncio.Event()
@@ -202,7 +204,7 @@ class EventSink:
         settings = self._settings
         async with self._client.pipeline(transaction=True) as pipe:
             for data, _ in batch:
-                pipe.xadd(settings.stream, {"event": data}, maxlen=settings.max_length, approximate=True)
+                pipe.xadd(settings.stream, {self._field: data}, maxlen=settings.max_length, approximate=True)
             pipe.set(self._marker, str(self._batches + 1), ex=_MARKER_TTL_S)
             self._uncertain = len(batch)
             await pipe.execute()

@@ -77,17 +77,22 @@ async def read_records(
             places[place] = len(found)
             found.append(record)
     labels, unmatched, labels_broken = await _labels(redis, feedback, since, places, limit)
-    records = [r._replace(labels=tuple(labels[i])) if i in labels else r for i, r in enumerate(found)]
+    records = [_with(r, labels[i]) if i in labels else r for i, r in enumerate(found)]
     records.reverse()
     told = sum(len(some) for some in labels.values())
     return Records(records, looked, skipped, broken, told, unmatched, labels_broken, truncated)
+
+
+def _with(record: Record, labels: list[Label]) -> Record:
+    own = tuple(label for label in labels if not label.variant)
+    return record._replace(labels=own, others=tuple(label for label in labels if label.variant))
 
 
 async def _labels(
     redis: Redis, stream: str, since: float, places: Mapping[tuple[str, str, float], int], limit: int
 ) -> tuple[dict[int, list[Label]], int, int]:
     labels: dict[int, list[Label]] = {}
-    seen: set[tuple[int, str, str]] = set()
+    seen: set[tuple[int, str, str, str]] = set()
     unmatched = broken = looked = 0
     async for raw in _newest_first(redis, stream, b"feedback", since):
         looked += 1
@@ -102,8 +107,8 @@ async def _labels(
             continue
         if index is None:
             unmatched += 1
-        elif (index, label.source, label.key) not in seen:
-            seen.add((index, label.source, label.key))
+        elif (place := (index, label.source, label.key, label.variant)) not in seen:
+            seen.add(place)
             labels.setdefault(index, []).append(label)
     return labels, unmatched, broken
 
@@ -181,7 +186,7 @@ def _label(entry: Mapping[str, Any]) -> Label:
     value, reference = float(entry["value"]), entry.get("reference")
     if not 0.0 <= value <= 1.0 or not (reference is None or 0.0 <= float(reference) <= 1.0):
         raise ValueError("not a quality")
-    source, key = entry["source"], entry["key"]
-    if not isinstance(source, str) or not isinstance(key, str):
-        raise TypeError("source and key are strings")
-    return Label(source, value, None if reference is None else float(reference), key, float(entry["at"]))
+    source, key, variant = entry["source"], entry["key"], entry.get("of") or ""
+    if not isinstance(source, str) or not isinstance(key, str) or not isinstance(variant, str):
+        raise TypeError("source, key and variant are strings")
+    return Label(source, value, None if reference is None else float(reference), key, float(entry["at"]), variant)
