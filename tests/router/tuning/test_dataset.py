@@ -77,10 +77,8 @@ def put(redis: Redis, *events: dict[str, Any]) -> None:
 
 def tell(redis: Redis, name: str, source: str, value: float, at: float = NOW, **more: Any) -> None:
     key = more.pop("key", "alice")
-    redis.xadd(
-        "bitgear:feedback",
-        {"feedback": label_entry(event(name, **more.pop("of", {})), source, value, at, key=key, **more)},
-    )
+    facts = event(name, **more.pop("facts", {}))
+    redis.xadd("bitgear:feedback", {"feedback": orjson.dumps(label_entry(facts, source, value, at, key=key, **more))})
 
 
 async def test_an_event_becomes_the_record_it_tells_of(server: PrivateValkey, redis: Redis) -> None:
@@ -105,9 +103,10 @@ async def test_labels_find_their_record_whichever_came_first_and_the_last_word_h
     tell(redis, "1", "score", 0.4)
     tell(redis, "1", "thumbs", 0.3, key="judge")
     tell(redis, "2", "shadow:match", 0.0, key="", reference=1.0)
+    tell(redis, "2", "shadow:match", 0.5, key="", reference=1.0, of="int4")
     tell(redis, "nobody", "thumbs", 1.0)
-    tell(redis, "1", "thumbs", 0.1, of={"tenant": "mallory"}, key="mallory")
-    tell(redis, "1", "thumbs", 0.1, of={"t": NOW - 9}, key="alice")
+    tell(redis, "1", "thumbs", 0.1, facts={"tenant": "mallory"}, key="mallory")
+    tell(redis, "1", "thumbs", 0.1, facts={"t": NOW - 9}, key="alice")
     found = await read(server)
     first, second = found.records
     assert set(first.labels) == {
@@ -116,7 +115,8 @@ async def test_labels_find_their_record_whichever_came_first_and_the_last_word_h
         Label("thumbs", 0.3, None, "judge", NOW),
     }
     assert second.labels == (Label("shadow:match", 0.0, 1.0, "", NOW),)
-    assert (found.labels, found.labels_unmatched, found.labels_broken) == (4, 3, 0)
+    assert second.others == (Label("shadow:match", 0.5, 1.0, "", NOW, "int4"),)
+    assert (found.labels, found.labels_unmatched, found.labels_broken) == (5, 3, 0)
 
 
 async def test_only_decided_requests_of_the_group_count(server: PrivateValkey, redis: Redis) -> None:
@@ -153,7 +153,7 @@ async def test_broken_entries_are_counted_and_stop_nothing(
     put(redis, event("good"), {**event("bad"), name: value}, {k: v for k, v in event("less").items() if k != name})
     redis.xadd("bitgear:events", {"event": b"{"})
     redis.xadd("bitgear:events", {"other": b"x"})
-    for entry in (b"{", b"[]", b"{}", orjson.dumps({**orjson.loads(label_entry(event("good"), "score", 2.0, NOW))})):
+    for entry in (b"{", b"[]", b"{}", orjson.dumps(label_entry(event("good"), "score", 2.0, NOW))):
         redis.xadd("bitgear:feedback", {"feedback": entry})
     tell(redis, "good", "score", 0.5)
     found = await read(server)
