@@ -51,7 +51,7 @@ def _object(value: Mapping[str, Any], schema: Mapping[str, Any], depth: int) -> 
     properties = schema.get("properties")
     known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
-    if isinstance(required, list) and any(name not in value for name in required):
+    if isinstance(required, list) and any(isinstance(name, str) and name not in value for name in required):
         return False
     other = schema.get("additionalProperties", True)
     return all(conforms(item, known.get(name, other), depth + 1) for name, item in value.items())
