@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from router.decision.types import Decision
 from router.feedback.watch import Watch
@@ -12,6 +12,9 @@ from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
+
+if TYPE_CHECKING:
+    from router.telemetry.tracing import Trace
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class Outcome:
     tenant: str | None = None
     watch: Watch | None = None
     """What is to be learnt of the answer's quality."""
+    trace: Trace | None = None
+    """Its spans, where traces are made."""
     status: int = 0
     """HTTP status for the client; 499 when the client left."""
     error: str | None = None
