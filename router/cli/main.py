@@ -8,6 +8,7 @@ import typer
 
 from router.cli.admin import admin_app
 from router.cli.cache import cache_app
+from router.cli.calibrate import calibrate
 from router.cli.classifier import classifier
 from router.cli.config import config_app
 from router.cli.feedback import feedback_app
@@ -29,6 +30,7 @@ app.command("serve")(serve)
 app.command("quantize")(quantize)
 app.command("route")(route)
 app.command("status")(status)
+app.command("calibrate")(calibrate)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
 app.add_typer(feedback_app, name="feedback")
