@@ -13,6 +13,7 @@ from router.cli.classifier import classifier
 from router.cli.config import config_app
 from router.cli.feedback import feedback_app
 from router.cli.quantize import quantize
+from router.cli.replay import events_app, replay
 from router.cli.route import route
 from router.cli.serve import serve
 from router.cli.status import status
@@ -30,6 +31,8 @@ app.command("serve")(serve)
 app.command("quantize")(quantize)
 app.command("route")(route)
 app.command("status")(status)
+app.command("replay")(replay)
+app.add_typer(events_app, name="events")
 app.command("calibrate")(calibrate)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
