@@ -37,6 +37,7 @@ from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
+from router.replay import dry_run
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
@@ -129,6 +130,7 @@ class Worker:
                     if self._jobs is not None and self._control is not None
                     else None
                 ),
+                effect=dry_run(runtime, scorer.thresholds, password),
             ),
             tokens,
         )
