@@ -18,12 +18,18 @@ local entry = redis.call('GET', KEYS[1])
 if entry then return entry end
 local held = redis.call('GET', KEYS[2])
 if held == '-' then return 2 end
-if held then return 0 end
+if held then
+  redis.pcall('SET', KEYS[3], '1', 'PX', ARGV[3])
+  return 0
+end
 local set = redis.pcall('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2])
 if set.err then return 2 end
 return 1
 """
-"""KEYS: entry, lease. ARGV: token, lease's life in ms. Gives the entry's bytes, or one of the numbers above."""
+"""KEYS: entry, lease, mark. ARGV: token, lease's life and the mark's in ms.
+
+Gives the entry's bytes, or one of the numbers above. The mark tells the holder that somebody waits.
+"""
 
 LEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end

@@ -24,6 +24,8 @@ FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 STEADY_S = 5.0
 """A connection that lived this long lets the pauses begin anew, seconds."""
+WANTED_MS = 1000
+"""How long after its last look somebody counts as waiting; several times the pause between two looks."""
 ALONE_MS = 1000
 """How long others are told not to wait, after an answer that could not be kept."""
 
@@ -97,7 +99,9 @@ class Store:
                 answer = await link.call("GET", key.entry)
                 answer = GO_ALONE if answer is None else answer
             else:
-                answer = await link.call("EVALSHA", LOOK_SHA, 2, key.entry, key.lease, token, lease_ms)
+                answer = await link.call(
+                    "EVALSHA", LOOK_SHA, 3, key.entry, key.lease, key.wanted, token, lease_ms, WANTED_MS
+                )
         except LinkLost:
             self.stats.lookups_failed += 1
             return None
@@ -109,6 +113,16 @@ class Store:
             self.stats.bytes_read += len(answer)
             return answer
         return answer if isinstance(answer, int) else None
+
+    async def wanted(self, key: Key) -> bool:
+        """Return whether somebody in another worker waits for this entry; False where Redis does not answer."""
+        link = self._link
+        if link is None:
+            return False
+        try:
+            return bool(await link.call("EXISTS", key.wanted))
+        except (LinkLost, Refusal):
+            return False
 
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """Keep an entry and give the lease back, without waiting for the answer."""

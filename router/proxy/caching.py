@@ -28,6 +28,7 @@ from router.cache.store import Store
 from router.config.runtime import Runtime
 from router.config.schema import CacheConfig
 from router.decision import Decision
+from router.proxy.carry import Carry
 from router.proxy.client import Client, ClientLeft
 from router.proxy.deciding import Decider, Question
 from router.proxy.headers import decision_header
@@ -85,7 +86,7 @@ class Caching:
         self._decider = decider
         self._secret = tenant_secret
         self._tenant_header = self._config.tenant_header.encode()
-        self._flights = Flights()
+        self.flights = Flights()
         self._revisions = revisions(runtime)
         self._max_request = int(self._config.max_request_kib * 1024)
         self._max_entry = int(self._config.max_entry_kib * 1024)
@@ -163,16 +164,22 @@ class Caching:
     ) -> None:
         """Answer from the cache, or by `upstream`, whose answer is kept where it may be."""
         outcome.cache, outcome.cache_key, outcome.tenant = "miss", plan.key.digest, plan.tenant
-        request = _Request(plan, client, outcome, question, upstream)
+        await self._serve(_Request(plan, client, outcome, question, upstream))
+        if client.gone:
+            # Its call went on for others.
+            raise ClientLeft
+
+    async def _serve(self, request: _Request) -> None:
+        plan, client = request.plan, request.client
         if plan.control.no_cache or plan.control.max_age_s == 0:
             await self._alone(request)
             return
-        if not self._config.single_flight or self._flights.useless(plan.key.digest, time.monotonic()):
+        if not self._config.single_flight or self.flights.useless(plan.key.digest, time.monotonic()):
             if not await self._from_entry(request, await self._look(plan, None)):
                 await self._alone(request)
             return
         deadline = time.monotonic() + self._config.wait_s
-        while (flight := self._flights.find(plan.key.digest)) is not None:
+        while (flight := self.flights.find(plan.key.digest)) is not None:
             left_s = deadline - time.monotonic()
             landing = await client.unless_left(flight.wait(max(0.0, left_s)))
             if landing == "left":
@@ -180,7 +187,7 @@ class Caching:
             if not (isinstance(landing, Entry) and await self._from_entry(request, landing)):
                 await self._alone(request)
             return
-        await self._lead(request, self._flights.begin(plan.key.digest), deadline)
+        await self._lead(request, self.flights.begin(plan.key.digest), deadline)
 
     async def _alone(self, request: _Request) -> None:
         await request.upstream()
@@ -198,16 +205,17 @@ class Caching:
             elif found is not None and self._fitting(request, found) is not None:
                 # Those who wait need not wait for this client to read.
                 landing = found
-                self._flights.end(digest, flight, landing)
+                self.flights.end(digest, flight, landing)
                 await self._from_entry(request, found)
                 return
             alike = await self.semantic.find(plan.wording, plan.key) if plan.wording is not None else None
             if alike is not None and not alike.check and self._fitting(request, alike.entry) is not None:
                 landing = alike.entry
-                self._flights.end(digest, flight, landing)
+                self.flights.end(digest, flight, landing)
                 await self._from_entry(request, alike.entry, alike.likeness)
                 return
-            landing = await self._ask(request, lease, alike)
+            with Carry(request.client, flight, self.store, plan.key if lease is not None else None):
+                landing = await self._ask(request, lease, alike)
         except ClientLeft:
             landing = "left"
             raise
@@ -220,7 +228,7 @@ class Caching:
                 lease.end()
                 if not lease.given_back:
                     self.store.lease(plan.key, lease.token, "alone" if landing == "alone" else "free")
-            self._flights.end(digest, flight, landing)
+            self.flights.end(digest, flight, landing)
 
     async def _ask(self, request: _Request, lease: Lease | None, alike: Alike | None) -> Landing:
         if lease is not None:
