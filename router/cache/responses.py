@@ -66,8 +66,8 @@ def as_events(answer: Json) -> bytes:
     events.append({"type": "response.in_progress", "response": begun})
     for index, item in enumerate(answer["output"]):
         events.extend(_item(item, index))
-    end = "response.incomplete" if answer.get("status") == "incomplete" else "response.completed"
-    events.append({"type": end, "response": answer})
+    # Of an answer that its limit cut too: so does vLLM, and OpenAI's client wants to see this event.
+    events.append({"type": "response.completed", "response": answer})
     out: list[bytes] = []
     for number, event in enumerate(events):
         body = orjson.dumps({**event, "sequence_number": number})
