@@ -25,7 +25,7 @@ from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.proxy.app import ProxyApp
 from router.proxy.caching import build_caching
-from router.proxy.deciding import Decider
+from router.proxy.deciding import decider_of
 from router.proxy.listener import Listener
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
@@ -60,7 +60,7 @@ class Worker:
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
         self._telemetry = Telemetry(self._metrics, self._sink, log)
-        decider = Decider(scorer, config.policy, config.policy_version)
+        decider = decider_of(scorer, config)
         self.caching = build_caching(runtime, decider, os.environ, log)
         self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
         self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,9 +9,7 @@ from backends.processes import PlanError, VariantPlan
 from backends.settings import PRECISION_BITS, BackendSettings, Precision
 from router.config.runtime import RuntimeVariant
 from router.config.schema import Config, GroupConfig
-
-LAUNCHED = ("vllm", "simulator", "litellm")
-"""Kinds whose servers Bitgear starts itself."""
+from router.config.variant import LAUNCHED, described, given
 
 
 def local_group_name(model: str) -> str:
@@ -84,33 +81,10 @@ def _variant(group: str, backend: BackendSettings, plan: VariantPlan | None) -> 
             f"{group}@{backend.variant} is of kind {backend.kind}, whose servers `bitgear up` starts; "
             "`bitgear serve` is the proxy alone: give running servers in urls"
         )
-    return RuntimeVariant(
-        group=group,
-        variant=backend.variant,
-        precision=backend.precision,
-        urls=tuple(p.url for p in plan.processes) if plan is not None else tuple(base_url(u) for u in backend.urls),
-        served_model=plan.served_model if plan is not None else backend.model or group,
-        kind=backend.kind,
-        price=backend.price,
-        last_resort=backend.is_last_resort,
-        max_model_len=backend.max_model_len,
-        api_key_env=backend.api_key_env,
-        simulated=backend.kind == "simulator",
-        revision=_revision(backend, plan),
-    )
+    if plan is None:
+        return given(group, backend)
+    urls = tuple(p.url for p in plan.processes)
+    return described(group, backend, urls=urls, served_model=plan.served_model, checkpoint=plan.checkpoint)
 
 
-def _revision(backend: BackendSettings, plan: VariantPlan | None) -> str:
-    """Identity of a variant's weights and of what else decides its answers, as far as the configuration tells."""
-    told = [backend.revision or "", plan.checkpoint if plan is not None else ""]
-    own = {"vllm": backend.vllm, "simulator": backend.simulator, "litellm": backend.litellm}.get(backend.kind)
-    told.append(own.model_dump_json(exclude={"replicas", "start_timeout_s"}) if own is not None else "")
-    return hashlib.blake2b("\0".join(told).encode(), digest_size=12).hexdigest()
-
-
-def base_url(url: str) -> str:
-    """A server's base URL without a closing slash or `/v1`, however it was written."""
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
-__all__ = ["LAUNCHED", "base_url", "local_group", "local_group_name", "parse_precisions", "variants", "with_groups"]
+__all__ = ["local_group", "local_group_name", "parse_precisions", "variants", "with_groups"]

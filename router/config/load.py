@@ -58,6 +58,11 @@ def load(path: pathlib.Path | None, env: Mapping[str, str]) -> Config:
     return _validated(sources)
 
 
+def validate(data: object, name: str) -> Config:
+    """The configuration in plain `data`, which came from `name`. Raises ConfigError with every mistake found."""
+    return _validated(_Sources(name, data))
+
+
 def find(path: pathlib.Path | None, env: Mapping[str, str]) -> pathlib.Path | None:
     """The file that `load` reads; None: built-in defaults."""
     if path is not None:
@@ -201,4 +206,4 @@ def _not_finite(text: str) -> bool:
         return False
 
 
-__all__ = ["DEFAULTS", "find", "load", "read"]
+__all__ = ["DEFAULTS", "find", "load", "read", "validate"]

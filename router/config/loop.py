@@ -8,6 +8,9 @@ from pydantic import Field
 
 from backends.settings import Settings
 
+_SHARE_WHERE_TUNED = 0.02
+TuningMode = Literal["off", "manual", "automatic"]
+
 
 class ExplorationConfig(Settings):
     """A small share of requests takes another variant than the best one, so that its outcome becomes known."""
@@ -18,6 +21,10 @@ class ExplorationConfig(Settings):
     max_risk: float = Field(
         0.3, ge=0, le=1, description="No exploration of a precision whose risk for the request is above this."
     )
+
+    def effective_share(self, tuning: TuningMode) -> float:
+        """Return the share that holds under this mode of tuning."""
+        return _share(self.share, tuning)
 
 
 class FeedbackConfig(Settings):
@@ -53,6 +60,16 @@ class ShadowConfig(Settings):
     judge_model: str | None = Field(None, description="Model of the LLM judge, as litellm names it.")
     judge_key_env: str | None = Field(None, description="Environment variable with the LLM judge's API key.")
 
+    def effective_share(self, tuning: TuningMode) -> float:
+        """Return the share that holds under this mode of tuning."""
+        return _share(self.share, tuning)
+
+
+def _share(configured: float | None, tuning: TuningMode) -> float:
+    if configured is not None:
+        return configured
+    return 0.0 if tuning == "off" else _SHARE_WHERE_TUNED
+
 
 class InnerLoopConfig(Settings):
     """Thresholds that move with load within the bounds that tuning set: seconds, not hours."""
@@ -67,7 +84,7 @@ class InnerLoopConfig(Settings):
 class TuningConfig(Settings):
     """Jobs that choose thresholds from recorded traffic and feedback."""
 
-    mode: Literal["off", "manual", "automatic"] = Field(
+    mode: TuningMode = Field(
         "off", description="off; manual: jobs propose and a person approves; automatic: jobs publish to a canary."
     )
     interval_s: float = Field(3600, ge=10, description="Between two scheduled jobs, seconds.")

@@ -45,3 +45,6 @@ class ControlDocument(Settings):
         default_factory=dict, description="JSON merge patch (RFC 7396) over the configuration file."
     )
     groups: dict[str, GroupTuning] = Field(default_factory=dict, description="Tuning by group.")
+    drained: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="Replicas that take no new requests: their URLs by `group@variant`."
+    )

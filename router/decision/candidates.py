@@ -62,6 +62,8 @@ def judge(inputs: Inputs) -> tuple[Candidate, ...]:
                 ttft_s=ttft_s,
                 e2e_s=e2e_s,
                 cost=v.price * e2e_s if e2e_s else 0.0,
+                rank=v.rank,
+                last_resort=v.last_resort,
             )
         )
     return tuple(found)

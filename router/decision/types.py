@@ -6,7 +6,10 @@ Named tuples, not frozen dataclasses: a dozen are made per request, and these ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
+
+from router.decision.arms import ArmName
 
 Reason = Literal[
     "within_limits",
@@ -22,6 +25,7 @@ Reason = Literal[
     "max_risk_unavailable",
     "none_live",
     "cached",
+    "explored",
 ]
 
 FULL_PRECISIONS = frozenset({"fp32", "fp16", "bf16"})
@@ -112,6 +116,9 @@ class Candidate(NamedTuple):
     e2e_s: float
     cost: float
     """Price times predicted seconds."""
+    rank: float = 0.0
+    """Orders precisions: the higher, the more precise."""
+    last_resort: bool = False
 
 
 class Decision(NamedTuple):
@@ -125,4 +132,11 @@ class Decision(NamedTuple):
     version: str
     candidates: tuple[Candidate, ...]
     propensity: float = 1.0
-    """Probability with which the policy takes this choice; 1 for a deterministic policy."""
+    """Probability with which this choice is taken, given its arm; 1 where nothing is explored."""
+    propensities: tuple[float, ...] = ()
+    """That of each candidate, in their order; they sum to 1."""
+    explored: bool = False
+    """Whether the choice was drawn at random; the draw may have fallen on the policy's own choice."""
+    arm: ArmName = "stable"
+    thresholds: Mapping[str, float] = MappingProxyType({})
+    """Highest risk by precision, as in force for this decision."""

@@ -151,7 +151,7 @@ class ProxyApp:
         elif target.pin is None:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
         question = self._decider.question(body, endpoint, target, directives)
-        outcome.units, outcome.risks = question.units, question.risks
+        outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
         if outcome.endpoint is ROUTE:
@@ -177,7 +177,8 @@ class ProxyApp:
             await caching.serve(plan, client, outcome, question, run)
 
     async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
-        decision = self._decider.decide(question, outcome.began)
+        # The policy's own choice, explained: how likely another one is drawn stands beside each variant.
+        decision = self._decider.decide(question._replace(dice=1.0), outcome.began)
         outcome.decision, outcome.status = decision, 200
         answer = {
             "request_id": outcome.request_id,

@@ -333,8 +333,15 @@ class Caching:
             return None
         if question.target.pin is None and not candidate.allowed:
             return None
+        # Nothing was chosen: neither the choice's propensity nor an exploration means anything here.
         return decision._replace(
-            variant=entry.variant, reason="cached", risk=candidate.risk, threshold=candidate.threshold
+            variant=entry.variant,
+            reason="cached",
+            risk=candidate.risk,
+            threshold=candidate.threshold,
+            propensity=1.0,
+            propensities=tuple(0.0 for _ in decision.candidates),
+            explored=False,
         )
 
 

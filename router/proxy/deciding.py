@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from classifier import Classifier
-from router.decision import POLICIES, Decision, Inputs, Policy, RequestFacts
+from router.config.schema import Config
+from router.decision import (
+    POLICIES,
+    Decision,
+    Exploration,
+    Inputs,
+    Policy,
+    RequestFacts,
+    choose_arm,
+    explore,
+)
+from router.decision.exploration import OFF
 from router.proxy.resolve import Directives, Target
 from router.proxy.surface import Endpoint
 from router.proxy.validation import output_limit, text_units
 from router.state import Replica
+
+_RISK_DIGITS = 6
 
 
 class Question(NamedTuple):
@@ -19,20 +33,28 @@ class Question(NamedTuple):
     target: Target
     facts: RequestFacts
     risks: Mapping[str, float]
+    """Rounded as they are recorded, so that a recorded decision can be made again."""
     units: float
     policy: Policy
+    draw: float = 1.0
+    """In [0, 1), drawn once: which arm of a canary decides."""
+    dice: float = 1.0
+    """In [0, 1), drawn once: whether and which variant is explored; 1 explores nothing."""
+    exploration: Exploration = OFF
 
 
 class Decider:
-    """Holds what all decisions share."""
+    """Holds what all decisions share. `exploration` is for the adaptive policy: the cautious one never explores."""
 
-    def __init__(self, classifier: Classifier, policy: str, version: str) -> None:
+    def __init__(self, classifier: Classifier, policy: str, version: str, exploration: Exploration = OFF) -> None:
         self._classifier = classifier
         self._policy = POLICIES[policy]
         self._version = version
+        self._exploration = exploration
+        self._random = random.Random()
 
     def question(self, body: Mapping[str, Any], endpoint: Endpoint, target: Target, directives: Directives) -> Question:
-        """Estimate lengths and risks of one request.
+        """Estimate lengths and risks of one request, and draw its chances.
 
         Whatever is not generated is decided as full precision; embeddings never take another unless the client pins it.
         """
@@ -49,20 +71,33 @@ class Decider:
             pin=target.pin,
             max_risk=0.0 if endpoint.one_precision and target.pin is None else directives.max_risk,
         )
+        draw = self._random.random()
         if not endpoint.generates:
-            return Question(target, facts, {}, units, POLICIES["full_precision"])
-        return Question(target, facts, self._classifier.risk(body).by_precision, units, self._policy)
+            return Question(target, facts, {}, units, POLICIES["full_precision"], draw)
+        risks = {name: round(risk, _RISK_DIGITS) for name, risk in self._classifier.risk(body).by_precision.items()}
+        return Question(target, facts, risks, units, self._policy, draw, self._random.random(), self._exploration)
 
     def decide(self, question: Question, now: float, excluded: Collection[Replica] = ()) -> Decision:
-        """Return the decision on the state of this moment, without the replicas that already failed this request."""
+        """Return the decision on the state of this moment, without the replicas that already failed this request.
+
+        After a failure nothing is explored: the request has had its trouble.
+        """
         group = question.target.group
-        return question.policy(
+        arm = choose_arm(question.draw, group.thresholds, group.version or self._version, group.canary)
+        decision = question.policy(
             Inputs(
                 request=question.facts,
                 risks=question.risks,
-                thresholds=group.thresholds,
+                thresholds=arm.thresholds,
                 variants=group.states(now, excluded),
                 scenario=question.target.scenario,
-                version=self._version,
+                version=arm.version,
             )
-        )
+        )._replace(arm=arm.name, thresholds=arm.thresholds)
+        return explore(decision, OFF if excluded else question.exploration, question.dice, question.facts.max_risk)
+
+
+def decider_of(classifier: Classifier, config: Config) -> Decider:
+    """Return the decider that the configuration describes."""
+    exploration = Exploration(config.exploration.effective_share(config.tuning.mode), config.exploration.max_risk)
+    return Decider(classifier, config.policy, config.policy_version, exploration)

@@ -17,13 +17,18 @@ def explain(decision: Decision, question: Question) -> dict[str, Any]:
         "threshold": decision.threshold,
         "scenario": decision.scenario,
         "policy_version": decision.version,
+        "arm": decision.arm,
         "propensity": decision.propensity,
+        "explored": decision.explored,
         "risks": {k: round(v, 6) for k, v in question.risks.items()},
         "prompt_tokens_estimate": question.facts.prompt_tokens,
         "output_tokens_estimate": question.facts.output_tokens,
         "pinned": question.facts.pin,
         "max_risk": question.facts.max_risk,
-        "candidates": [candidate_json(c) for c in decision.candidates],
+        "candidates": [
+            {**candidate_json(c), "propensity": p}
+            for c, p in zip(decision.candidates, decision.propensities, strict=True)
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from router.decision.types import Decision
+from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
@@ -21,6 +22,8 @@ class Outcome:
     began: float
     group: Group | None = None
     decision: Decision | None = None
+    question: Question | None = None
+    """What was decided on."""
     risks: Mapping[str, float] = field(default_factory=dict)
     units: float = 0.0
     """Size of the prompt, as `text_units` gives it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from backends.settings import PRECISION_BITS
 from router.config.runtime import Runtime, RuntimeVariant
+from router.decision.arms import CanaryArm
 from router.decision.types import Scenario, VariantState
 from router.state.balancers import BALANCERS, Balancer
 from router.state.replica import Replica
@@ -92,6 +93,10 @@ class Group:
         self.name = name
         self.variants = variants
         self.thresholds = thresholds
+        self.version = ""
+        """Version of these thresholds; empty: the configuration's `policy_version`."""
+        self.canary: CanaryArm | None = None
+        """Other thresholds on trial."""
         self.scenario = scenario
         self._output_tokens = _DEFAULT_OUTPUT_TOKENS
         self._tokens_per_unit = 1.0

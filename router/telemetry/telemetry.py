@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from router.decision import Decision
+from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
 from router.telemetry.metrics import Metrics
@@ -71,7 +73,7 @@ def event_of(outcome: Outcome) -> dict[str, object]:
         "ttft_ms": _ms(outcome.ttft_s),
         "itl_ms": _ms(outcome.itl_s),
         "e2e_ms": _ms(outcome.ended - outcome.began),
-        "risks": {k: round(v, 6) for k, v in outcome.risks.items()},
+        "risks": dict(outcome.risks),
     }
     if outcome.cache_key is not None:
         event["cache"] = outcome.cache
@@ -83,15 +85,47 @@ def event_of(outcome: Outcome) -> dict[str, object]:
     if outcome.cache_check is not None:
         event["cache_check"] = outcome.cache_check
     if decision is not None:
-        event["scenario"] = decision.scenario
-        event["policy"] = decision.version
-        event["reason"] = decision.reason
-        event["propensity"] = decision.propensity
-        event["candidates"] = [
-            [c.variant, c.live, round(c.risk, 6), c.threshold, round(c.ttft_s, 4), round(c.e2e_s, 4)]
-            for c in decision.candidates
-        ]
+        event.update(_decided(decision, outcome.question))
     return event
+
+
+def _decided(decision: Decision, question: Question | None) -> dict[str, Any]:
+    """Return what the decision was made of, in full figures: made again from these, it comes out the same."""
+    cached = decision.reason == "cached"
+    propensities = decision.propensities or (0.0,) * len(decision.candidates)
+    found: dict[str, Any] = {
+        "scenario": decision.scenario,
+        "policy": decision.version,
+        "arm": decision.arm,
+        "reason": decision.reason,
+        "explored": decision.explored,
+        "propensity": None if cached else decision.propensity,
+        "thresholds": dict(decision.thresholds),
+        "candidates": [
+            [
+                c.variant,
+                c.live,
+                c.risk,
+                c.threshold,
+                c.ttft_s,
+                c.e2e_s,
+                c.precision,
+                c.rank,
+                c.fits,
+                c.last_resort,
+                c.cost,
+                propensity,
+            ]
+            for c, propensity in zip(decision.candidates, propensities, strict=True)
+        ],
+    }
+    if question is not None:
+        facts, scenario, exploration = question.facts, question.target.scenario, question.exploration
+        found["draw"], found["dice"] = question.draw, question.dice
+        found["exploration"] = [exploration.share, exploration.max_risk]
+        found["targets"] = [scenario.ttft_s, scenario.e2e_s, scenario.gives_way, scenario.prefer]
+        found["request"] = list(facts)
+    return found
 
 
 def _ms(seconds: float | None) -> float | None:

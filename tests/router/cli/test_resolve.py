@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.processes import PlanError, ProcessSpec, VariantPlan
-from router.cli.resolve import base_url, local_group_name, parse_precisions, variants, with_groups
+from router.cli.resolve import local_group_name, parse_precisions, variants, with_groups
 from router.config.schema import Config
 
 CONFIGURED = Config.model_validate({
@@ -104,8 +104,3 @@ def test_precisions_or_a_plan_error(text: str) -> None:
     except PlanError:
         return
     assert found
-
-
-@pytest.mark.parametrize("url", ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"])
-def test_base_url(url: str) -> None:
-    assert base_url(url) == "http://h:1"

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from classifier import Risks
+from router.config.loop import ExplorationConfig
 from router.config.runtime import Runtime, RuntimeVariant
+from router.decision import CanaryArm, Exploration
 from router.proxy.deciding import Decider, Question
 from router.proxy.explain import explain
 from router.proxy.resolve import Directives, resolve
@@ -67,6 +69,58 @@ async def test_the_decision_is_the_policys_on_the_state_of_now(fleet: Fleet) -> 
     int8.cool_down(1.0, 10.0)
     assert decider.decide(asked, 2.0).variant == "fp16"
     assert decider.decide(asked, 12.0).variant == "int8"
+
+
+FULL = Exploration(0.2, 1.0)
+
+
+async def test_a_recorded_draw_decides_the_same_again_and_retries_explore_nothing(fleet: Fleet) -> None:
+    decider = Decider(Fixed(), "adaptive", "v9", FULL)
+    asked = decider.question(TEXT, CHAT, resolve("g", Directives("id"), fleet), Directives("id"))
+    assert 0.0 <= asked.draw < 1.0
+    assert 0.0 <= asked.dice < 1.0
+    asked = asked._replace(dice=0.19)
+    first = decider.decide(asked, 1.0)
+    assert (first.variant, first.reason, first.explored) == ("int4", "explored", True)
+    assert [round(p, 4) for p in first.propensities] == [0.0667, 0.8667, 0.0667]
+    assert decider.decide(asked, 1.0) == first
+    int4 = fleet.groups["g"].variants["int4"].replicas[0]
+    again = decider.decide(asked, 1.0, [int4])
+    assert (again.variant, again.propensity, again.explored) == ("int8", 1.0, False)
+
+
+async def test_pins_vectors_and_the_cautious_policy_explore_nothing(fleet: Fleet) -> None:
+    decider = Decider(Fixed(), "adaptive", "v9", FULL)
+    pinned = resolve("g@int8", Directives("id"), fleet)
+    body: dict[str, Any] = {"input": "x"}
+    vectors = decider.question(
+        body, ENDPOINTS[b"/v1/embeddings"], resolve("g", Directives("id"), fleet), Directives("id")
+    )
+    cautious = Decider(Fixed(), "full_precision", "v9", FULL)
+    for asked, by in (
+        (decider.question(TEXT, CHAT, pinned, Directives("id")), decider),
+        (vectors, decider),
+        (cautious.question(TEXT, CHAT, resolve("g", Directives("id"), fleet), Directives("id")), cautious),
+    ):
+        found = by.decide(asked._replace(dice=0.19), 1.0)
+        assert (found.explored, found.propensity, sum(found.propensities)) == (False, 1.0, 1.0)
+
+
+async def test_the_groups_canary_has_its_own_thresholds_and_version(fleet: Fleet) -> None:
+    group = fleet.groups["g"]
+    group.version, group.canary = "4", CanaryArm(0.1, {"int8": 0.0, "int4": 0.0}, "5-canary")
+    decider = Decider(Fixed(), "adaptive", "v9")
+    asked = question(fleet, TEXT)
+    trial, stable = decider.decide(asked._replace(draw=0.05), 1.0), decider.decide(asked._replace(draw=0.1), 1.0)
+    assert (trial.variant, trial.version, trial.arm) == ("fp16", "5-canary", "canary")
+    assert (stable.variant, stable.version, stable.arm) == ("int8", "4", "stable")
+    assert (trial.thresholds, stable.thresholds) == ({"int8": 0.0, "int4": 0.0}, {"int8": 0.5, "int4": 0.2})
+
+
+async def test_exploration_is_on_by_itself_only_where_tuning_is() -> None:
+    assert ExplorationConfig().effective_share("off") == 0.0
+    assert ExplorationConfig().effective_share("manual") == 0.02
+    assert ExplorationConfig(share=0.0).effective_share("automatic") == 0.0
 
 
 async def test_vectors_of_two_precisions_never_meet(fleet: Fleet) -> None:

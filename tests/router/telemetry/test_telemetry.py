@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from router.config.runtime import Runtime, RuntimeVariant
-from router.decision import Candidate, Decision
+from router.decision import POLICIES, Candidate, Decision, Exploration, RequestFacts, Scenario
+from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
+from router.proxy.resolve import Target
 from router.proxy.surface import CHAT
 from router.proxy.usage import Usage
 from router.state import Fleet
@@ -42,15 +44,21 @@ def outcome() -> Outcome:
     spec = RuntimeVariant(group="g", variant="int8", precision="int8", urls=("http://127.0.0.1:9",), served_model="m")
     group = Fleet(Runtime(variants=(spec,)), {}, {}).groups["g"]
     variant = group.variants["int8"]
-    candidate = Candidate("int8", "int8", True, 0.1234567891, 0.5, True, True, True, 0.1, 0.2, 0.2)
-    decision = Decision("int8", "within_limits", 0.12, 0.5, "realtime", "v7", (candidate,), 0.9)
+    candidate = Candidate("int8", "int8", True, 0.123457, 0.5, True, True, True, 0.1, 0.2, 0.3, 8.0)
+    decision = Decision(
+        "int8", "within_limits", 0.12, 0.5, "realtime", "v7", (candidate,), 0.9, (0.9,), True, "canary", {"int8": 0.5}
+    )
+    facts = RequestFacts(90, 30, 22, 64, None, 0.4)
+    target = Target(group, "g", None, Scenario("realtime", 1.0, None, "quality"))
+    asked = Question(target, facts, {"int8": 0.123457}, 90.0, POLICIES["adaptive"], 0.25, 0.01, Exploration(0.02, 0.3))
     return Outcome(
         "id-1",
         CHAT,
         began=9.9,
         group=group,
         decision=decision,
-        risks={"int8": 0.1234567891},
+        question=asked,
+        risks={"int8": 0.123457},
         stream=True,
         variant=variant,
         replica=variant.replicas[0],
@@ -86,7 +94,15 @@ async def test_an_event_holds_the_decision_and_what_became_of_it(outcome: Outcom
         "policy": "v7",
         "reason": "within_limits",
         "propensity": 0.9,
-        "candidates": [["int8", True, 0.123457, 0.5, 0.1, 0.2]],
+        "candidates": [["int8", True, 0.123457, 0.5, 0.1, 0.2, "int8", 8.0, True, False, 0.3, 0.9]],
+        "arm": "canary",
+        "explored": True,
+        "thresholds": {"int8": 0.5},
+        "draw": 0.25,
+        "dice": 0.01,
+        "exploration": [0.02, 0.3],
+        "targets": [1.0, None, "quality", "cheapest"],
+        "request": [90, 30, 22, 64, None, 0.4],
     }
     json.dumps(event, allow_nan=False)
 

@@ -1,0 +1,280 @@
+"""One job's thinking: records in, a verdict with every candidate out. Pure: equal inputs give an equal verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from router.config.loop import TuningConfig
+from router.tuning.candidates import Scale, Shares, around, grid
+from router.tuning.choose import Candidate, Choice, choose
+from router.tuning.estimators import ESTIMATORS, Estimate, Sample, Setting
+from router.tuning.estimators.outcome import prepare
+from router.tuning.estimators.types import Fitted, quantile
+from router.tuning.evidence import Evidence, bin_of, gather, quantiles
+from router.tuning.load_model import Curve, fit_curves, held_out_error
+from router.tuning.records import Record
+from router.tuning.replay import BLOCKS, Arrival, Facts, Outcome, arrivals, order, replay
+
+STRATA = 10
+FOLDS = 5
+REPLAYED = 10_000
+"""Most requests of one replay: the newest."""
+_UNSEEN = Curve(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Verdict(NamedTuple):
+    """What a job found. `choice` is None where it refuses."""
+
+    choice: Choice | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+    """The present thresholds first."""
+    evidence: Evidence
+    curves: Mapping[str, Curve]
+    model_error: Mapping[str, float] | None
+    """Relative error of predicted times on held-out records."""
+    records: int
+    labels: int
+    """Labelled answers of lower precisions that count."""
+    expected: Mapping[str, Estimate]
+    """Difference from full precision of one answer, by variant: what the guards watch."""
+
+
+class Quality:
+    """Values candidates' quality: everything that does not hang on the candidate is made once."""
+
+    def __init__(self, records: Sequence[Record], evidence: Evidence, facts: Facts, confidence: float) -> None:
+        self._facts = facts
+        self._confidence = confidence
+        index = {v: k for k, v in enumerate(facts.variants)}
+        self._top = {index[v] for v in facts.reference}
+        made = arrivals(records, facts)
+        places = order(records)
+        self._position = {record: at for at, record in enumerate(places)}
+        self.requests = made
+        self._edges = [quantiles([r.risks[k] for r in made], STRATA) for k in range(len(facts.variants))]
+        offered: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        served: dict[tuple[int, int], float] = defaultdict(float)
+        for i, record in enumerate(records):
+            arrival = made[self._position[i]]
+            taken = {o.variant: o.propensity for o in record.options}
+            for k, variant in enumerate(facts.variants):
+                row = offered[k, self.stratum(arrival, k)]
+                row[0] += 1.0
+                row[1] += taken.get(variant, 0.0)
+                row[2] += arrival.risks[k]
+            if record.variant in index:
+                served[index[record.variant], self.stratum(arrival, index[record.variant])] += 1.0
+        self.risk = {key: row[2] / row[0] for key, row in offered.items()}
+        labelled: dict[tuple[int, int], float] = defaultdict(float)
+        pieces = [p for p in evidence.pieces if p.variant in index]
+        cells = [(index[p.variant], self.stratum(made[self._position[p.record]], index[p.variant])) for p in pieces]
+        for piece, cell in zip(pieces, cells, strict=True):
+            labelled[cell] += 1.0 if piece.weight > 0.0 else 0.0
+        n = float(max(1, len(records)))
+        self._base = [
+            Sample(
+                cell[0],
+                cell[1],
+                offered[cell][1] / n * labelled[cell] / max(1.0, served[cell]),
+                piece.difference,
+                piece.weight,
+                i % FOLDS,
+            )
+            for i, (piece, cell) in enumerate(zip(pieces, cells, strict=True))
+        ]
+        self.fitted: Fitted = prepare(self._base, self.risk)
+
+    @property
+    def labels(self) -> int:
+        """Labelled answers of lower precisions."""
+        return len(self._base)
+
+    def stratum(self, arrival: Arrival, variant: int) -> int:
+        """Return the bin of a request's risk at a variant."""
+        return bin_of(arrival.risks[variant], self._edges[variant])
+
+    def value(self, choices: Sequence[int]) -> dict[str, Estimate]:
+        """Return each estimator's difference from full precision when request i goes to `choices[i]`."""
+        counts: dict[tuple[int, int], float] = defaultdict(float)
+        for arrival, choice in zip(self.requests, choices, strict=True):
+            if choice not in self._top:
+                counts[choice, self.stratum(arrival, choice)] += 1.0
+        n = max(1, len(choices))
+        mass = {cell: count / n for cell, count in counts.items()}
+        setting = Setting(self._base, mass, self.risk, self._confidence, self.fitted)
+        return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}
+
+    def variants(self) -> dict[str, Estimate]:
+        """Return the difference from full precision of one labelled answer of each variant, as they were served."""
+        found = {}
+        for k, variant in enumerate(self._facts.variants):
+            mine = [s for s in self._base if s.action == k]
+            if len(mine) < 10:
+                continue
+            total = math.fsum(s.weight for s in mine)
+            mean = math.fsum(s.weight * s.difference for s in mine) / total
+            size = total * total / math.fsum(s.weight**2 for s in mine)
+            spread = math.fsum(s.weight * (s.difference - mean) ** 2 for s in mine) / total
+            half = quantile(self._confidence, size - 1.0) * math.sqrt(spread / size + 1.0 / (size + 1.0) ** 2)
+            found[variant] = Estimate(mean, mean - half, mean + half, len(mine))
+        return found
+
+
+def analyse(
+    records: Sequence[Record],
+    current: Mapping[str, float],
+    facts: Facts,
+    settings: TuningConfig,
+    *,
+    points: int = 5,
+    replayed: int = REPLAYED,
+) -> Verdict:
+    """Estimate all candidates and choose. `current` are the stable thresholds by precision."""
+    evidence = gather(records, facts.reference, settings.max_weight_per_key)
+    variants = [v for v in facts.variants if v not in facts.last_resorts]
+    curves = fit_curves(records, variants)
+    lower = [v for v in variants if v not in facts.reference]
+    # A variant that nobody used yet counts as the slowest that is known.
+    slowest = max(curves.values(), key=lambda c: c.itl_base + c.itl_per_running, default=_UNSEEN)
+    quality = Quality(records, evidence, facts, settings.confidence) if records else None
+    labels = quality.labels if quality else 0
+    found = Verdict(None, "", (), evidence, curves, held_out_error(records, variants), len(records), labels, {})
+    refusal = _too_little(len(records), labels, lower, curves, settings)
+    if refusal or quality is None:
+        return found._replace(reason=refusal or "there are no records")
+    scale = Scale(quality.requests, facts)
+    present = {p: current.get(p, 0.0) for p in scale.precisions}
+    newest = quality.requests[-replayed:]
+    ordered = [curves.get(v, slowest) for v in facts.variants]
+    baseline = replay(newest, ordered, facts, present)
+    judged = Judge(quality, newest, ordered, facts, scale, present, baseline)
+    wanted: list[Shares] = [*around(scale.shares(present), settings.max_step), *grid(len(scale.precisions), points)]
+    candidates = [judged.candidate(present)]
+    seen = {tuple(present.values())}
+    for shares in wanted:
+        thresholds = scale.thresholds(shares)
+        if tuple(thresholds.values()) not in seen:
+            seen.add(tuple(thresholds.values()))
+            candidates.append(judged.candidate(thresholds))
+    choice = choose(candidates, evidence.reference_level, settings)
+    return found._replace(
+        choice=choice, reason=choice.reason, candidates=tuple(candidates), expected=quality.variants()
+    )
+
+
+def _too_little(
+    records: int, labels: int, lower: Sequence[str], curves: Mapping[str, Curve], settings: TuningConfig
+) -> str:
+    if records < settings.min_records:
+        return f"too little data: {records} requests, a job needs {settings.min_records}"
+    if labels < settings.min_labels:
+        return f"too little data: {labels} quality labels of lower precisions, a job needs {settings.min_labels}"
+    if not lower:
+        return "the group has one precision: nothing to tune"
+    if not curves:
+        return "no variant has enough answers to know its speed"
+    return ""
+
+
+class Judge:
+    """Makes candidates from thresholds: a replay for speed, the estimators for quality."""
+
+    def __init__(
+        self,
+        quality: Quality,
+        newest: Sequence[Arrival],
+        curves: Sequence[Curve],
+        facts: Facts,
+        scale: Scale,
+        present: Mapping[str, float],
+        baseline: Outcome,
+    ) -> None:
+        self._quality, self._newest, self._curves, self._facts = quality, newest, curves, facts
+        self._scale, self._present = scale, present
+        start = newest[0].at
+        self._span = max(1e-9, newest[-1].at - start)
+        self._block = [min(BLOCKS - 1, int((r.at - start) / self._span * BLOCKS)) for r in newest]
+        offered = [0.0] * BLOCKS
+        for block, request in zip(self._block, newest, strict=True):
+            offered[block] += request.tokens
+        by_load = sorted(range(BLOCKS), key=lambda b: offered[b])
+        self._quiet = frozenset(by_load[: BLOCKS // 2])
+        tokens = math.fsum(r.tokens for r in newest)
+        self._targeted = math.fsum(r.tokens for r in newest if r.targeted) / tokens
+        self._base = self._speeds(baseline)
+
+    def candidate(self, thresholds: Mapping[str, float]) -> Candidate:
+        """Return what is expected of these thresholds."""
+        outcome = replay(self._newest, self._curves, self._facts, thresholds)
+        choices = [*self._older(outcome, thresholds), *outcome.choices]
+        shares = self._scale.shares(thresholds)
+        counts: dict[str, float] = defaultdict(float)
+        cost = 0.0
+        for k, e2e in zip(outcome.choices, outcome.e2e_s, strict=True):
+            counts[self._facts.variants[k]] += 1.0 / len(outcome.choices)
+            cost += self._facts.prices[k] * e2e / len(outcome.choices)
+        targeted = [(ok, b) for ok, b, r in zip(outcome.in_time, self._block, self._newest, strict=True) if r.targeted]
+        quiet = [ok for ok, b in targeted if b in self._quiet]
+        good = math.fsum(r.tokens for r, ok in zip(self._newest, outcome.in_time, strict=True) if ok)
+        return Candidate(
+            dict(thresholds),
+            shares,
+            dict(counts),
+            self._quality.value(choices),
+            good / self._span,
+            self._gain(outcome),
+            sum(ok for ok, _ in targeted) / len(targeted) if targeted else 1.0,
+            sum(quiet) / len(quiet) if quiet else 1.0,
+            sorted(outcome.ttft_s)[int(0.95 * (len(outcome.ttft_s) - 1))],
+            cost,
+            self._scale.moved(thresholds, self._present),
+        )
+
+    def _older(self, outcome: Outcome, thresholds: Mapping[str, float]) -> list[int]:
+        """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns."""
+        older = self._quality.requests[: len(self._quality.requests) - len(self._newest)]
+        if not older:
+            return []
+        taken: dict[int, list[int]] = defaultdict(list)
+        for request, choice in zip(self._newest, outcome.choices, strict=True):
+            taken[self._scale.lowest(request, thresholds)].append(choice)
+        found = []
+        for i, request in enumerate(older):
+            like = taken.get(self._scale.lowest(request, thresholds)) or outcome.choices
+            choice = like[i % len(like)]
+            found.append(choice if choice in request.usable or not request.usable else request.usable[0])
+        return found
+
+    def _speeds(self, outcome: Outcome) -> tuple[list[float], list[float]]:
+        """Return by block: tokens in time of requests with a target, seconds per token of the others."""
+        good, seconds, tokens = [0.0] * BLOCKS, [0.0] * BLOCKS, [0.0] * BLOCKS
+        rows = zip(self._block, self._newest, outcome.in_time, outcome.e2e_s, strict=True)
+        for block, request, in_time, e2e in rows:
+            if request.targeted:
+                good[block] += request.tokens if in_time else 0.0
+            else:
+                seconds[block] += e2e
+                tokens[block] += request.tokens
+        return good, [s / t if t else 0.0 for s, t in zip(seconds, tokens, strict=True)]
+
+    def _gain(self, outcome: Outcome) -> tuple[float, float, float]:
+        """Return the relative gain over the present thresholds, paired by blocks of time (Student's t)."""
+        good, pace = self._speeds(outcome)
+        base, base_pace = self._base
+        mean_good = max(1e-9, math.fsum(base) / BLOCKS)
+        mean_pace = math.fsum(base_pace) / BLOCKS
+        gains = []
+        for block in range(BLOCKS):
+            gain = self._targeted * (good[block] - base[block]) / mean_good
+            if mean_pace > 0.0:
+                # Without a target more tokens/s is better: less time per token.
+                gain += (1.0 - self._targeted) * (base_pace[block] - pace[block]) / mean_pace
+            gains.append(gain)
+        mean = math.fsum(gains) / BLOCKS
+        error = math.sqrt(math.fsum((g - mean) ** 2 for g in gains) / (BLOCKS - 1) / BLOCKS)
+        half = quantile(0.9, BLOCKS - 1) * error
+        return mean, mean - half, mean + half

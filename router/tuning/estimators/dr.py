@@ -1,0 +1,45 @@
+"""Doubly robust: the outcome model, corrected by the weighted residuals of the answers that were seen.
+
+Dudik, Langford and Li (2011). The model is cross-fitted: no answer corrects a model that was fitted to it. Right when
+either the model or the propensities are right; the interval comes from the influence function's variance.
+"""
+
+from __future__ import annotations
+
+import math
+
+from router.tuning.estimators.dm import masses, of_action
+from router.tuning.estimators.ips import uncovered, weighted
+from router.tuning.estimators.outcome import unknown
+from router.tuning.estimators.types import Estimate, Setting, effective, interval, unseen_loss
+
+
+def estimate(setting: Setting) -> Estimate:
+    """Return the corrected mean. A variant with fewer than ten labels keeps the model's own, wider, error."""
+    whole, without = setting.fitted
+    mean, variance, count, sizes = 0.0, 0.0, 0, []
+    for action, mass in masses(setting).items():
+        line = whole.get(action) or unknown(action, setting.risk)
+        part, error = of_action(action, line, setting)
+        mean += part
+        mine, weights = weighted(setting, action)
+        count += len(mine)
+        size = effective(weights)
+        if size < 10.0:
+            variance += error * error
+            continue
+        residuals = []
+        for sample in mine:
+            model = without[sample.fold].get(action) or unknown(action, setting.risk)
+            risk = setting.risk.get((action, sample.stratum), model.centre)
+            residuals.append(sample.difference - model.value(sample.stratum, risk))
+        bias = math.fsum(w * r for w, r in zip(weights, residuals, strict=True))
+        mean += mass * bias
+        spread = math.fsum((w * (r - bias)) ** 2 for w, r in zip(weights, residuals, strict=True))
+        variance += mass * mass * (spread * size / (size - 1.0) + unseen_loss(size) ** 2)
+        # Where nothing was labelled the model stands alone.
+        alone = uncovered(setting, action, mine)
+        variance += alone * alone * (line.scatter + line.level_variance + line.slope_variance)
+        sizes.append(size)
+    freedom = max(1.0, min(sizes, default=float(max(2, len(setting.samples) - 2))) - 1.0)
+    return interval(mean, math.sqrt(variance), setting.confidence, freedom, count)

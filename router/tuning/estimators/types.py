@@ -1,0 +1,120 @@
+"""What an off-policy estimator sees and gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+
+class Sample(NamedTuple):
+    """One labelled answer."""
+
+    action: int
+    """Index of the variant that answered."""
+    stratum: int
+    """Bin of this variant's risk for the request."""
+    seen: float
+    """Probability that a request is of this stratum, goes to `action` and gets a label."""
+    difference: float
+    """Quality against full precision, in [-1, 1]."""
+    weight: float
+    fold: int
+    """For cross-fitting."""
+
+
+class Line(NamedTuple):
+    """The outcome of one variant: a line over the risk, and bins around it."""
+
+    centre: float
+    """Mean risk of its labels."""
+    level: float
+    slope: float
+    level_variance: float
+    slope_variance: float
+    scatter: float
+    """Variance of the bins' true means around the line."""
+    noise: float
+    """Variance of one label around its bin's mean."""
+    bins: Mapping[int, tuple[float, float]]
+    """Mean and effective labels by stratum."""
+
+    def at(self, risk: float) -> float:
+        """Return the line's value at a risk."""
+        return self.level + self.slope * (risk - self.centre)
+
+    def share(self, stratum: int) -> float:
+        """Return how much of a stratum's estimate its own mean makes."""
+        _, n = self.bins.get(stratum, (0.0, 0.0))
+        return self.scatter / (self.scatter + self.noise / n) if n > 0.0 else 0.0
+
+    def value(self, stratum: int, risk: float) -> float:
+        """Return the estimated difference in a stratum."""
+        own, _ = self.bins.get(stratum, (0.0, 0.0))
+        share = self.share(stratum)
+        return share * own + (1.0 - share) * self.at(risk)
+
+
+class Fitted(NamedTuple):
+    """The outcome model by variant: on all samples, and without each fold."""
+
+    whole: Mapping[int, Line]
+    without: Mapping[int, Mapping[int, Line]]
+
+
+class Setting(NamedTuple):
+    """One candidate to be valued."""
+
+    samples: Sequence[Sample]
+    mass: Mapping[tuple[int, int], float]
+    """Share of all requests that the candidate sends to (variant, stratum); full precision's part is left out."""
+    risk: Mapping[tuple[int, int], float]
+    """Mean risk in (variant, stratum)."""
+    confidence: float
+    fitted: Fitted
+    """The outcome model of these samples (`outcome.prepare`): the same for all candidates."""
+
+
+class Estimate(NamedTuple):
+    """Mean difference from full precision over all requests, with its two-sided interval."""
+
+    mean: float
+    lower: float
+    upper: float
+    labels: int
+    """Labelled answers that speak for it."""
+
+
+Estimator = Callable[[Setting], Estimate]
+
+_POISSON = 1.0
+"""A lost answer that may have gone unseen: the standard error is never below this over the effective labels."""
+
+
+def quantile(confidence: float, freedom: float) -> float:
+    """Return Student's t quantile of a two-sided interval (Cornish-Fisher expansion, A&S 26.7.5); inf below 1 degree."""
+    if freedom < 1.0:
+        return math.inf
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + g1 / freedom + g2 / freedom**2 + g3 / freedom**3
+
+
+def interval(mean: float, error: float, confidence: float, freedom: float, labels: int) -> Estimate:
+    """Return the estimate with `mean` and standard `error`, kept within [-1, 1]."""
+    half = quantile(confidence, freedom) * error if error > 0.0 else 0.0
+    return Estimate(mean, max(-1.0, mean - half), min(1.0, mean + half), labels)
+
+
+def effective(weights: Sequence[float]) -> float:
+    """Return Kish's effective size of weighted observations."""
+    total, squares = math.fsum(weights), math.fsum(w * w for w in weights)
+    return total * total / squares if squares > 0.0 else 0.0
+
+
+def unseen_loss(effective_labels: float) -> float:
+    """Return the least standard error of a mean of rare losses: none seen in n still allows about 1/n of them."""
+    return _POISSON / (effective_labels + 1.0)

@@ -1,0 +1,265 @@
+"""Recorded arrivals through the load model under candidate thresholds: the adaptive policy, in virtual time.
+
+The choice is `router.decision.policies.adaptive`'s, written out for speed (tens of thousands of requests times dozens of
+candidates); a property test holds the two together.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from router.decision.types import Scenario
+from router.tuning.load_model import Curve
+from router.tuning.records import Record
+
+BLOCKS = 12
+"""Parts of the time that intervals of speeds come from."""
+
+
+class Facts(NamedTuple):
+    """What a job knows of a group beside its records."""
+
+    group: str
+    variants: tuple[str, ...]
+    precisions: tuple[str, ...]
+    ranks: tuple[float, ...]
+    prices: tuple[float, ...]
+    scenarios: Mapping[str, Scenario]
+    last_resorts: frozenset[str] = frozenset()
+
+    @property
+    def top(self) -> float:
+        """Rank of full precision."""
+        return max(
+            (r for v, r in zip(self.variants, self.ranks, strict=True) if v not in self.last_resorts), default=0.0
+        )
+
+    @property
+    def reference(self) -> frozenset[str]:
+        """Names of the full-precision variants."""
+        return frozenset(v for v, r in zip(self.variants, self.ranks, strict=True) if r >= self.top)
+
+    @property
+    def lower(self) -> tuple[str, ...]:
+        """Precisions below full precision, the higher first."""
+        pairs = {
+            (r, p)
+            for v, p, r in zip(self.variants, self.precisions, self.ranks, strict=True)
+            if r < self.top and v not in self.last_resorts
+        }
+        return tuple(p for _, p in sorted(pairs, reverse=True))
+
+
+class Arrival(NamedTuple):
+    """One recorded request, made ready."""
+
+    at: float
+    prompt: int
+    tokens: int
+    ttft_s: float
+    """Targets; inf where there is none."""
+    e2e_s: float
+    quality_gives_way: bool
+    lowest_first: bool
+    usable: tuple[int, ...]
+    """Variants that were live and fitting."""
+    risks: tuple[float, ...]
+    """By variant; 0 for full precision."""
+    targeted: bool
+
+
+class Outcome(NamedTuple):
+    """What a replay says."""
+
+    choices: list[int]
+    ttft_s: list[float]
+    e2e_s: list[float]
+    in_time: list[bool]
+    end: float
+
+
+def arrivals(records: Sequence[Record], facts: Facts) -> list[Arrival]:
+    """Return the records as arrivals, in order of their beginning (`order` gives the same order)."""
+    return [_arrival(records[i], facts) for i in order(records)]
+
+
+def order(records: Sequence[Record]) -> list[int]:
+    """Return the records' indices in order of their beginning."""
+    return sorted(range(len(records)), key=lambda i: records[i].at - records[i].e2e_s)
+
+
+def _arrival(record: Record, facts: Facts) -> Arrival:
+    options = {o.variant: o for o in record.options}
+    usable = tuple(
+        k
+        for k, v in enumerate(facts.variants)
+        if v not in facts.last_resorts and (o := options.get(v)) is not None and o.live and o.fits
+    )
+    top = facts.top
+    risks = tuple(
+        0.0 if rank >= top else (options[v].risk if v in options else record.risks.get(p, 1.0))
+        for v, p, rank in zip(facts.variants, facts.precisions, facts.ranks, strict=True)
+    )
+    scenario = facts.scenarios.get(record.scenario) or Scenario(record.scenario)
+    ttft, e2e = record.ttft_target_s, record.e2e_target_s
+    return Arrival(
+        record.at - record.e2e_s,
+        max(1, record.prompt_tokens),
+        max(1, record.completion_tokens),
+        math.inf if ttft is None else ttft,
+        math.inf if e2e is None else e2e,
+        scenario.gives_way == "quality",
+        scenario.prefer == "lowest_precision",
+        usable,
+        risks,
+        ttft is not None or e2e is not None,
+    )
+
+
+def limits(thresholds: Mapping[str, float], facts: Facts) -> tuple[float, ...]:
+    """Return the thresholds by variant: 1 for full precision, 0 where none is named, below all risks for a last resort."""
+    top = facts.top
+    return tuple(
+        -1.0 if v in facts.last_resorts else (1.0 if rank >= top else thresholds.get(p, 0.0))
+        for v, p, rank in zip(facts.variants, facts.precisions, facts.ranks, strict=True)
+    )
+
+
+def pick(
+    usable: Sequence[int],
+    allowed: Sequence[bool],
+    predicted: Sequence[tuple[float, float, float]],
+    ranks: Sequence[float],
+    arrival: Arrival,
+) -> int:
+    """Return the variant that the adaptive policy takes; `predicted` is (TTFT, whole answer, cost) by variant."""
+    best, key = -1, (math.inf, math.inf)
+    for k in usable:
+        ttft, e2e, cost = predicted[k]
+        if allowed[k] and ttft <= arrival.ttft_s and e2e <= arrival.e2e_s:
+            found = (ranks[k], cost) if arrival.lowest_first else (cost, ranks[k])
+            if found < key:
+                best, key = k, found
+    if best >= 0:
+        return best
+    if arrival.quality_gives_way:
+        for k in usable:
+            ttft, e2e, cost = predicted[k]
+            if ttft <= arrival.ttft_s and e2e <= arrival.e2e_s and (found := (-ranks[k], cost)) < key:
+                best, key = k, found
+        if best >= 0:
+            return best
+        return min(usable, key=lambda k: (predicted[k][1], predicted[k][0], -ranks[k]))
+    within = [k for k in usable if allowed[k]]
+    if within:
+        return min(within, key=lambda k: (predicted[k][2], ranks[k]))
+    return min(usable, key=lambda k: (-ranks[k], predicted[k][2]))
+
+
+class _Server:
+    """One variant in virtual time."""
+
+    __slots__ = ("clock", "curve", "done", "heap", "last", "line")
+
+    def __init__(self, curve: Curve) -> None:
+        self.curve = curve
+        self.clock = 0.0
+        """Tokens that a request running since the beginning would have got."""
+        self.last = 0.0
+        self.heap: list[tuple[float, int]] = []
+        self.line: deque[tuple[int, int, int, float]] = deque()
+        self.done: list[tuple[int, float]] = []
+
+    def advance(self, now: float, ttft: list[float]) -> None:
+        """Let everything happen that ends before `now`."""
+        heap, base, slope = self.heap, self.curve.itl_base, self.curve.itl_per_running
+        while heap:
+            itl = max(1e-9, base + slope * len(heap))
+            ends = self.last + (heap[0][0] - self.clock) * itl
+            if ends > now:
+                self.clock += (now - self.last) / itl
+                break
+            self.clock = heap[0][0]
+            self.last = ends
+            self.done.append((heapq.heappop(heap)[1], ends))
+            if self.line:
+                self._begin(*self.line.popleft(), ends, ttft)
+        self.last = max(self.last, now) if now < math.inf else self.last
+
+    def add(self, request: int, prompt: int, tokens: int, now: float, ttft: list[float]) -> None:
+        """Take in a request."""
+        if len(self.heap) >= self.curve.slots:
+            self.line.append((request, prompt, tokens, now))
+        else:
+            self._begin(request, prompt, tokens, now, now, ttft)
+
+    def _begin(self, request: int, prompt: int, tokens: int, came: float, now: float, ttft: list[float]) -> None:
+        curve, running = self.curve, len(self.heap) + 1
+        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+        ttft[request] = now - came + first
+        itl = max(1e-9, curve.itl_base + curve.itl_per_running * running)
+        heapq.heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
+
+    def predict(self, prompt: int, expected: float) -> tuple[float, float]:
+        """Return what the proxy would predict for one more request: (TTFT, whole answer)."""
+        curve = self.curve
+        running = min(len(self.heap) + 1.0, curve.slots)
+        itl = curve.itl_base + curve.itl_per_running * running
+        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+        if self.line:
+            first += len(self.line) * (first + itl * expected) / max(1.0, running)
+        return first, first + itl * max(0.0, expected - 1.0)
+
+
+def replay(
+    requests: Sequence[Arrival],
+    curves: Sequence[Curve],
+    facts: Facts,
+    thresholds: Mapping[str, float],
+    forced: Sequence[int] | None = None,
+) -> Outcome:
+    """Send all requests through; `forced` gives the variants instead of the policy."""
+    n = len(requests)
+    bounds = limits(thresholds, facts)
+    ttft, e2e, choices = [0.0] * n, [0.0] * n, [0] * n
+    servers = [_Server(c) for c in curves]
+    count = len(servers)
+    expected = math.fsum(r.tokens for r in requests) / max(1, n)
+    ranks, prices = facts.ranks, facts.prices
+    predicted = [(0.0, 0.0, 0.0)] * count
+    allowed = [True] * count
+    top = facts.top
+    for i, request in enumerate(requests):
+        now = request.at
+        for server in servers:
+            server.advance(now, ttft)
+        usable = request.usable or tuple(range(count))
+        if forced is not None:
+            choice = forced[i]
+        elif len(usable) == 1:
+            choice = usable[0]
+        else:
+            risks = request.risks
+            lowest = top
+            for k in range(count):
+                if risks[k] <= bounds[k] and ranks[k] < lowest:
+                    lowest = ranks[k]
+            for k in usable:
+                first, whole = servers[k].predict(request.prompt, expected)
+                predicted[k] = (first, whole, whole * prices[k])
+                allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
+            choice = pick(usable, allowed, predicted, ranks, request)
+        choices[i] = choice
+        servers[choice].add(i, request.prompt, request.tokens, now, ttft)
+    for server in servers:
+        server.advance(math.inf, ttft)
+        for request_index, at in server.done:
+            e2e[request_index] = at - requests[request_index].at
+    in_time = [t <= r.ttft_s and e <= r.e2e_s for t, e, r in zip(ttft, e2e, requests, strict=True)]
+    return Outcome(
+        choices, ttft, e2e, in_time, max((r.at + e for r, e in zip(requests, e2e, strict=True)), default=0.0)
+    )

@@ -1,0 +1,136 @@
+"""What the admin API does with tuning: start, status, pause, approve, reject, report. Nothing here computes.
+
+Each call is a few commands to Redis. `documents` is the control store. Errors are `TuningError` with an HTTP status.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from router.control.document import Canary, ControlDocument, GroupTuning
+from router.tuning.jobs import Documents, Jobs
+
+
+class TuningError(Exception):
+    """A request that cannot be met; `status` is the HTTP status for it."""
+
+    def __init__(self, message: str, status: int = 409) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TuningService:
+    """Tuning as an operator sees it. `groups` are the known groups."""
+
+    def __init__(self, jobs: Jobs, documents: Documents, groups: Collection[str]) -> None:
+        self._jobs = jobs
+        self._documents = documents
+        self._groups = frozenset(groups)
+
+    async def start(self, group: str, by: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Ask for a job now; whoever holds the tuning lease runs it within seconds."""
+        self._known(group)
+        await self._jobs.wish(group, by, dry_run)
+        return {"group": group, "accepted": True, "dry_run": dry_run}
+
+    async def status(self) -> dict[str, Any]:
+        """Return every group's tuning, its canary, and the last jobs."""
+        document = await self._documents.current()
+        groups = {
+            name: {
+                **document.groups.get(name, GroupTuning()).model_dump(mode="json"),
+                "jobs": await self._jobs.recent(name, 5),
+            }
+            for name in sorted(self._groups)
+        }
+        return {"version": document.version, "groups": groups}
+
+    async def pause(self, group: str, by: str, *, paused: bool = True) -> dict[str, Any]:
+        """Keep jobs from changing a group, or let them again; a running canary stays as it is."""
+        document = await self._documents.current()
+        tuning = self._tuning(document, group)
+        if tuning.paused == paused:
+            return {"group": group, "paused": paused, "version": document.version}
+        reason = f"tuning of {group} {'paused' if paused else 'resumed'}"
+        made = await self._publish(document, group, tuning.model_copy(update={"paused": paused}), by, reason)
+        return {"group": group, "paused": paused, "version": made.version}
+
+    async def approve(self, job_id: str, by: str) -> dict[str, Any]:
+        """Put a proposed change on trial. Refused when something else has changed the group since."""
+        job = await self.report(job_id)
+        if job["status"] != "proposed":
+            raise TuningError(f"job {job_id} is {job['status']}, not proposed")
+        document = await self._documents.current()
+        group = str(job["group"])
+        tuning = self._tuning(document, group)
+        if tuning.canary is not None:
+            raise TuningError(f"{group} has a canary already (job {tuning.canary.job})")
+        if tuning.model_dump(mode="json")["thresholds"] != job["base_thresholds"]:
+            raise TuningError(f"{group} was changed since job {job_id}; start a new one")
+        now = time.time()
+        canary = Canary(share=job["canary_share"], thresholds=job["thresholds"], since=now, job=job_id)
+        made = await self._publish(
+            document, group, tuning.model_copy(update={"canary": canary}), by, f"tuning job {job_id} approved"
+        )
+        job.update(status="canary", version=made.version, approved_by=by, canary_since=now)
+        await self._jobs.save(job)
+        return {"id": job_id, "status": "canary", "version": made.version}
+
+    async def reject(self, job_id: str, by: str) -> dict[str, Any]:
+        """Refuse a proposed change, or end its canary."""
+        job = await self.report(job_id)
+        version = job.get("version")
+        if job["status"] == "canary":
+            document = await self._documents.current()
+            tuning = self._tuning(document, str(job["group"]))
+            if tuning.canary is not None and tuning.canary.job == job_id:
+                ended = tuning.model_copy(update={"canary": None})
+                made = await self._publish(document, str(job["group"]), ended, by, f"tuning job {job_id} rejected")
+                version = made.version
+        elif job["status"] != "proposed":
+            raise TuningError(f"job {job_id} is {job['status']}: nothing to reject")
+        job.update(status="rejected", version=version, rejected_by=by)
+        await self._jobs.save(job)
+        return {"id": job_id, "status": "rejected", "version": version}
+
+    async def report(self, job_id: str) -> dict[str, Any]:
+        """Return a job with its whole report (`router.tuning.report.markdown` writes it for people)."""
+        job = await self._jobs.load(job_id)
+        if job is None:
+            raise TuningError(f"there is no tuning job {job_id}", 404)
+        return job
+
+    async def jobs(self, group: str | None = None, limit: int = 20) -> list[dict[str, Any]]:
+        """Return the newest jobs first, without their reports."""
+        return await self._jobs.recent(group, limit)
+
+    def _known(self, group: str) -> None:
+        if group not in self._groups:
+            raise TuningError(f"there is no group {group}", 404)
+
+    def _tuning(self, document: ControlDocument, group: str) -> GroupTuning:
+        self._known(group)
+        return document.groups.get(group, GroupTuning())
+
+    async def _publish(
+        self, document: ControlDocument, group: str, tuning: GroupTuning, by: str, reason: str
+    ) -> ControlDocument:
+        return await self._documents.publish(
+            changed(document, group, tuning, by=by, reason=reason), expected=document.version
+        )
+
+
+def changed(document: ControlDocument, group: str, tuning: GroupTuning, *, by: str, reason: str) -> ControlDocument:
+    """Return the next version with one group's tuning set."""
+    return document.model_copy(
+        update={
+            "version": document.version + 1,
+            "base": document.version,
+            "at": time.time(),
+            "by": by,
+            "reason": reason,
+            "groups": {**document.groups, group: tuning},
+        }
+    )

@@ -1,0 +1,28 @@
+"""A real Valkey server, empty for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis import Redis
+
+from router.control.store import ControlStore, open_store
+from router.store.valkey import PrivateValkey
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def store(valkey: PrivateValkey) -> AsyncIterator[ControlStore]:
+    with Redis.from_url(valkey.url) as client:
+        client.flushall()
+    found = open_store(valkey.url, password=None, timeout_s=5)
+    yield found
+    await found.close()
