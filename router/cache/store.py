@@ -17,11 +17,14 @@ from router.cache.address import Address, parse_address
 from router.cache.key import Key
 from router.cache.link import Link, LinkLost, Refusal, connect
 from router.cache.scripts import GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
+from router.cache.sentinel import Sentinels, is_sentinel, parse_sentinels
 from router.config.problems import masked
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
+FOLLOW_PAUSE_S = 1.0
+"""The longest behind Sentinels: to ask them costs nothing, and a new master may be named at any moment, seconds."""
 STEADY_S = 5.0
 """A connection that lived this long lets the pauses begin anew, seconds."""
 WANTED_MS = 1000
@@ -46,7 +49,10 @@ class Store:
 
     def __init__(self, url: str | None, *, password: str | None, timeout_s: float, log: logging.Logger) -> None:
         self._where = masked(url or "")
-        self.address: Address | None = parse_address(url, password) if url else None
+        self._place: Address | Sentinels | None = None
+        if url:
+            self._place = parse_sentinels(url, password) if is_sentinel(url) else parse_address(url, password)
+        self._longest_pause = FOLLOW_PAUSE_S if isinstance(self._place, Sentinels) else LONGEST_PAUSE_S
         self._timeout_s = timeout_s
         self._log = log
         self._link: Link | None = None
@@ -73,8 +79,14 @@ class Store:
 
     def start(self) -> None:
         """Begin to connect, in a task of the running loop. Redis need not be there."""
-        if self._task is None and self.address is not None:
-            self._task = asyncio.create_task(self._run(self.address), name="cache")
+        if self._task is None and self._place is not None:
+            self._task = asyncio.create_task(self._run(), name="cache")
+
+    async def locate(self) -> Address | None:
+        """Return where the entries are now; None where there is no Redis. Raises OSError when no Sentinel knows."""
+        if isinstance(self._place, Sentinels):
+            return await self._place.find(self._timeout_s)
+        return self._place
 
     async def stop(self) -> None:
         """Close; waiting writes have been sent or are lost."""
@@ -161,6 +173,7 @@ class Store:
             self.stats.writes_failed += 1
         except Refusal as refusal:
             self.stats.writes_failed += 1
+            self._follow_master(str(refusal))
             if self._write_pause == 0.0:
                 self._log.warning("cache: %s takes no writes (%s); answers are not kept", self._where, refusal)
             self._write_pause = min(max(FIRST_PAUSE_S, self._write_pause * 2), LONGEST_PAUSE_S)
@@ -178,12 +191,19 @@ class Store:
                 link.call("SCRIPT", "LOAD", script).add_done_callback(_forget)
         elif "OOM" not in why and "READONLY" not in why:
             link.end(why, True)
+        else:
+            self._follow_master(why)
 
-    async def _run(self, address: Address) -> None:
+    def _follow_master(self, why: str) -> None:
+        """Behind Sentinels a server that takes no writes is the master no more: ask them again."""
+        if isinstance(self._place, Sentinels) and "READONLY" in why and self._link is not None:
+            self._link.end(why, False)
+
+    async def _run(self) -> None:
         pause = FIRST_PAUSE_S
         loop = asyncio.get_running_loop()
         while True:
-            why = await self._open(address)
+            why = await self._open()
             if why is None:
                 self._change("up", "")
                 began = loop.time()
@@ -198,13 +218,18 @@ class Store:
                         continue
             self._change("down", why)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            pause = min(pause * 2, self._longest_pause)
 
-    async def _open(self, address: Address) -> str | None:
+    async def _open(self) -> str | None:
         """Connect; give the reason where it failed."""
         self._lost.clear()
         try:
+            address = await self.locate()
+            assert address is not None
             link = await connect(address, self._timeout_s, self._on_lost)
+            if isinstance(self._place, Sentinels) and (await link.call("ROLE"))[0] != b"master":
+                link.end("not the master", False)
+                return f"{address.host}:{address.port} is not the master any more"
             self._scripts = await self._load_scripts(link)
         except TimeoutError:
             return f"no answer in {self._timeout_s:g} s"

@@ -125,11 +125,12 @@ class Caching:
 
         Raises OSError, TimeoutError, Refusal; ValueError where the selection means nothing or there is no Redis.
         """
-        if self.store.address is None:
+        address = await self.store.locate()
+        if address is None:
             raise ValueError("there is no Redis")
         if credential is not None:
             selection = selection._replace(tenant=tenant_of_credential(credential.encode(), self._secret))
-        return await purge(self.store.address, selection)
+        return await purge(address, selection)
 
     def _settings(self, runtime: Runtime, group: str) -> _Settings:
         own = runtime.config.groups.get(group)
