@@ -16,7 +16,7 @@ from typing import Any, Literal
 from router.cache.address import Address, parse_address
 from router.cache.key import Key
 from router.cache.link import Link, LinkLost, Refusal, connect
-from router.cache.scripts import GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
+from router.cache.scripts import AUDIT, AUDIT_SHA, GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
 from router.cache.sentinel import Sentinels, is_sentinel, parse_sentinels
 from router.config.problems import masked
 
@@ -136,6 +136,20 @@ class Store:
         except (LinkLost, Refusal):
             return False
 
+    async def audit(self, name: str, *arguments: str) -> list[bytes | int] | None:
+        """Run AUDIT on the books `name`; None where Redis does not answer, or takes no scripts."""
+        link = self._link
+        if link is None or not self._scripts:
+            return None
+        try:
+            answer = await link.call("EVALSHA", AUDIT_SHA, 1, name, *arguments)
+        except LinkLost:
+            return None
+        except Refusal as refusal:
+            self._refused(link, str(refusal))
+            return None
+        return answer if isinstance(answer, list) else None
+
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """Keep an entry and give the lease back, without waiting for the answer."""
         commands: list[tuple[bytes | str | int, ...]] = [("SET", key.entry, data, "PX", ttl_ms)]
@@ -187,7 +201,7 @@ class Store:
     def _refused(self, link: Link, why: str) -> None:
         if why.startswith("NOSCRIPT"):
             # The scripts were flushed, or another server answers at the same address now.
-            for script in (LOOK, LEASE):
+            for script in (LOOK, LEASE, AUDIT):
                 link.call("SCRIPT", "LOAD", script).add_done_callback(_forget)
         elif "OOM" not in why and "READONLY" not in why:
             link.end(why, True)
@@ -241,7 +255,7 @@ class Store:
 
     async def _load_scripts(self, link: Link) -> bool:
         try:
-            for script in (LOOK, LEASE):
+            for script in (LOOK, LEASE, AUDIT):
                 await link.call("SCRIPT", "LOAD", script)
         except Refusal:
             # A user without the right to run scripts: entries alone then, no lease across workers.

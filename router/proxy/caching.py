@@ -237,7 +237,7 @@ class Caching:
         await request.upstream()
         entry = await self._keep(request, lease)
         if entry is not None and alike is not None and alike.check:
-            agreed = self.semantic.check(request.question.target.group.name, alike.entry, entry)
+            agreed = await self.semantic.check(request.question.target.group.name, alike.entry, entry)
             request.outcome.cache_check = "confirmed" if agreed else "wrong"
         return entry or "alone"
 

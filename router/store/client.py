@@ -28,7 +28,7 @@ def open_client(url: str, *, password: str | None = None, timeout_s: float, **op
     }
     secure = _secure(found.server.tls)
     own = found.addresses[0]
-    sentinel = Sentinel(
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
         [(a.host, a.port) for a in found.addresses],
         sentinel_kwargs={"username": own.username, "password": own.password, "socket_timeout": timeout_s, **secure},
         **limits,
