@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,10 +48,14 @@ class StoreStats:
 class Store:
     """The worker's way to Redis. `url` None: there is none, and every look-up says so."""
 
-    def __init__(self, url: str | None, *, password: str | None, timeout_s: float, log: logging.Logger) -> None:
-        self._where = masked(url or "")
+    def __init__(
+        self, url: str | Address | None, *, password: str | None, timeout_s: float, log: logging.Logger
+    ) -> None:
+        self._where = f"{url.host}:{url.port}" if isinstance(url, Address) else masked(url or "")
         self._place: Address | Sentinels | None = None
-        if url:
+        if isinstance(url, Address):
+            self._place = url
+        elif url:
             self._place = parse_sentinels(url, password) if is_sentinel(url) else parse_address(url, password)
         self._longest_pause = FOLLOW_PAUSE_S if isinstance(self._place, Sentinels) else LONGEST_PAUSE_S
         self._timeout_s = timeout_s
@@ -66,6 +71,8 @@ class Store:
         self._reading: set[asyncio.Task[None]] = set()
         self.state: State = "starting" if url else "off"
         self.stats = StoreStats()
+        self.on_moved: Callable[[], None] | None = None
+        """Called when a node of a cluster says that a key is another one's."""
 
     @property
     def up(self) -> bool:
@@ -97,6 +104,11 @@ class Store:
             self._link.end("stopped", False)
         if self.state != "off":
             self.state = "stopped"
+
+    async def locations(self) -> list[Address]:
+        """Return every server that has entries. Raises OSError when no Sentinel knows."""
+        place = await self.locate()
+        return [] if place is None else [place]
 
     async def look(self, key: Key, token: str | None, lease_ms: int) -> bytes | int | None:
         """Return the entry's bytes, or what there is instead: LEASE_TAKEN, HELD_BY_OTHER, GO_ALONE.
@@ -188,6 +200,8 @@ class Store:
         except Refusal as refusal:
             self.stats.writes_failed += 1
             self._follow_master(str(refusal))
+            if self._has_moved(str(refusal)):
+                return
             if self._write_pause == 0.0:
                 self._log.warning("cache: %s takes no writes (%s); answers are not kept", self._where, refusal)
             self._write_pause = min(max(FIRST_PAUSE_S, self._write_pause * 2), LONGEST_PAUSE_S)
@@ -199,6 +213,8 @@ class Store:
                 self._log.info("cache: %s takes writes again", self._where)
 
     def _refused(self, link: Link, why: str) -> None:
+        if self._has_moved(why):
+            return
         if why.startswith("NOSCRIPT"):
             # The scripts were flushed, or another server answers at the same address now.
             for script in (LOOK, LEASE, AUDIT):
@@ -207,6 +223,12 @@ class Store:
             link.end(why, True)
         else:
             self._follow_master(why)
+
+    def _has_moved(self, why: str) -> bool:
+        if self.on_moved is None or not why.startswith(("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN")):
+            return False
+        self.on_moved()
+        return True
 
     def _follow_master(self, why: str) -> None:
         """Behind Sentinels a server that takes no writes is the master no more: ask them again."""

@@ -147,6 +147,11 @@ class CacheConfig(Settings):
     """Answers kept in Redis; by itself only those of requests whose answer repeats (temperature 0, a seed)."""
 
     enabled: bool = Field(True, description="Answer from the cache, and keep answers.")
+    url: str | None = Field(
+        None,
+        pattern=r"^(rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://",
+        description="Redis of the answers alone; a cluster by redis+cluster://HOST:PORT,HOST:PORT. None: `redis.url`.",
+    )
     requests: Literal["none", "deterministic", "all"] = Field(
         "deterministic",
         description="Which requests use it when their cache-control header says nothing; deterministic: temperature 0, "

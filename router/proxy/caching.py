@@ -14,6 +14,7 @@ import orjson
 
 from router.cache.answers import as_stream
 from router.cache.capture import Asked, Capture
+from router.cache.cluster import Cluster, is_cluster
 from router.cache.entry import Entry, Format, UnreadableEntry
 from router.cache.flights import Flight, Flights, Landing
 from router.cache.key import Key, Place, request_key, tenant_of, tenant_of_credential
@@ -125,12 +126,12 @@ class Caching:
 
         Raises OSError, TimeoutError, Refusal; ValueError where the selection means nothing or there is no Redis.
         """
-        address = await self.store.locate()
-        if address is None:
+        addresses = await self.store.locations()
+        if not addresses:
             raise ValueError("there is no Redis")
         if credential is not None:
             selection = selection._replace(tenant=tenant_of_credential(credential.encode(), self._secret))
-        return await purge(address, selection)
+        return sum([await purge(address, selection) for address in addresses])
 
     def _settings(self, runtime: Runtime, group: str) -> _Settings:
         own = runtime.config.groups.get(group)
@@ -372,9 +373,10 @@ def build_caching(runtime: Runtime, decider: Decider, env: Mapping[str, str], lo
     config, redis = runtime.config.cache, runtime.config.redis
     secret = read_secret(config.encryption_key_env, env) if config.enabled else None
     password = env.get(redis.password_env) if redis.password_env else None
-    url = runtime.redis_url if config.enabled else None
+    url = (config.url or runtime.redis_url) if config.enabled else None
     try:
-        store = Store(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
+        kind: Callable[..., Store] = Cluster if is_cluster(url or "") else Store
+        store = kind(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
     except (ValueError, OSError) as error:
         raise CacheSetupError(f"redis.url: {error}") from None
     form = Format(

@@ -21,12 +21,14 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from backends.process.guard import die_with_parent
+from router.cache.cluster import parse_nodes, slot_of
 from router.cache.sentinel import NoMaster, parse_sentinels
 from router.store.client import open_client
 from router.store.valkey import find_binary
 from tests.cases.helpers import WIRE, Start
 from tests.cases.test_cache import ask, told
 from tests.conftest import Bitgear, until
+from tests.support.client import fetch
 from tests.support.upstream import ScriptedUpstream, Send
 from tests.support.wire import json_response
 
@@ -211,3 +213,86 @@ async def test_a_user_of_few_rights(bitgear: Start, up: ScriptedUpstream, launch
     refused: Bitgear = await bitgear({"fp16": up.url}, redis_url=f"redis://gear:wrong@127.0.0.1:{port}")
     await until(lambda: refused.worker.caching.store.state == "down", 20)
     assert told(await ask(refused)) == "bypass"
+
+
+@pytest.fixture
+async def cluster(launch: Any) -> list[int]:
+    """Three masters that share all slots; their ports."""
+    ports = [free_port() for _ in range(3)]
+    for port in ports:
+        # The bus's port would be 10,000 higher, which may be none.
+        own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "2000")
+        launch("--port", str(port), *own, "--cluster-require-full-coverage", "no")
+    for n, port in enumerate(ports):
+        await until(lambda port=port: answers(port), 20)  # type: ignore[misc]
+        with Redis(port=port) as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", n * 5461, 16383 if n == 2 else n * 5461 + 5460)
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+    with Redis(port=ports[0]) as client:
+        for port in ports[1:]:
+            bus = buses(port)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
+    for port in ports:
+        await until(lambda port=port: slots_known(port) == 16384, 30)  # type: ignore[misc]
+    return ports
+
+
+def buses(port: int) -> int:
+    with Redis(port=port) as client:
+        return int(client.config_get("cluster-port")["cluster-port"])
+
+
+def slots_known(port: int) -> int:
+    with Redis(port=port) as client:
+        rows = client.execute_command("CLUSTER", "SLOTS")
+    return sum(int(row[1]) - int(row[0]) + 1 for row in (rows.values() if isinstance(rows, dict) else rows))
+
+
+def keys_at(port: int) -> int:
+    with Redis(port=port) as client:
+        return int(client.dbsize())
+
+
+async def test_a_cluster(bitgear: Start, redis_url: str, up: ScriptedUpstream, launch: Any, cluster: list[int]) -> None:
+    url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{cluster[1]}"
+    config = {"cache": {"url": url, "timeout_ms": 1000}}
+    gear: Bitgear = await bitgear({"fp16": up.url}, redis_url=redis_url, config=config)
+    store = gear.worker.caching.store
+    await until(lambda: store.state == "up" and all(n.up for n in store._nodes.values()), 20)  # type: ignore[attr-defined]
+    up.always([Send(json_response(WIRE.answer("four")))])
+    texts = [f"question {n}" for n in range(12)]
+    assert [told(await ask(gear, text=t)) for t in texts] == ["miss"] * 12
+    assert [told(await ask(gear, text=t)) for t in texts] == ["hit"] * 12
+    assert [keys_at(port) > 0 for port in cluster] == [True] * 3
+    assert len(up.exchanges) == 12
+    # Most of one node's slots go to another one: a miss or two, then they are found there.
+    ids = {}
+    for port in cluster:
+        with Redis(port=port) as client:
+            ids[port] = client.execute_command("CLUSTER", "MYID").decode()
+    with Redis(port=cluster[0]) as client:
+        client.flushall()
+    for port in cluster[::-1]:
+        with Redis(port=port) as client:
+            for slot in range(5000):
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[cluster[1]])
+    # Each finds the new place at once or after one look at the map.
+    assert (await ask(gear, text=texts[0])).status == 200
+    for text in texts:
+        await ask(gear, text=text)
+    await until(lambda: store._slots[0] is store._slots[6000] is not store._slots[5000], 40)  # type: ignore[attr-defined]
+    for text in texts:
+        await ask(gear, text=text)
+    assert [told(await ask(gear, text=t)) for t in texts] == ["hit"] * 12
+    purged = await fetch(gear.admin_url, "/admin/cache/purge", {"everything": True})
+    assert purged.json() == {"purged": 12}
+
+
+def test_slots_are_rediss_own() -> None:
+    """From the specification: the CRC of 123456789 is 0x31C3; only a tag that is not empty counts."""
+    assert slot_of("123456789") == 0x31C3 % 16384
+    assert slot_of("bitgear:c1:g:t:{abc}") == slot_of("bitgear:l1:{abc}") == slot_of("abc")
+    assert slot_of("{}abc") != slot_of("abc")
+    assert [(a.host, a.port) for a in parse_nodes("redis+cluster://u:p@one:1,two")] == [("one", 1), ("two", 6379)]
+    with pytest.raises(ValueError, match="one database"):
+        parse_nodes("redis+cluster://one/1")
