@@ -149,6 +149,12 @@ class BackendSettings(Settings):
     api_key_env: str | None = Field(None, description="Environment variable with the servers' API key.")
     max_model_len: int | None = Field(None, ge=16, description="Context length, tokens. None: asked from /v1/models.")
     price: float = Field(1.0, gt=0, description="Price of one second of this variant, relative to the others.")
+    gpus: float = Field(
+        1.0, gt=0, description="GPUs that one replica holds, for its cost: 0.33 for a third of one, 4 for four."
+    )
+    gpu_hour: float | None = Field(
+        None, ge=0, description="Price of one of its GPUs for one hour, in `cost.currency`. None: `cost.gpu_hour`."
+    )
     last_resort: bool | None = Field(
         None, description="Used only when no other variant can serve. None: true for kind litellm, false otherwise."
     )

@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,19 +23,29 @@ import uvloop
 
 import classifier
 from router.admin.app import build_admin_app
+from router.admin.auth import TokenSetupError, read_tokens
+from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
+from router.config.telemetry import LoggingConfig
+from router.control.document import ControlDocument
+from router.control.follow import Follower
+from router.control.store import open_store
 from router.proxy.app import ProxyApp
-from router.proxy.caching import build_caching
-from router.proxy.deciding import decider_of
+from router.proxy.caching import Caching
 from router.proxy.listener import Listener
+from router.proxy.serving import Builder, Serving
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
-from router.telemetry import Metrics, Telemetry
+from router.telemetry import EventCounts, Metrics, Telemetry
+from router.telemetry.drift import build_drift
+from router.telemetry.logs import configure
+from router.telemetry.tracing import TracingSetupError, build_tracing
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
-_GAUGES_S = 5.0
+_GAUGES_S = 1.0
+_DRIFT_S = 15.0
 _MAX_FILES = 65536
 
 
@@ -52,20 +64,82 @@ class Worker:
         config = runtime.config
         self._runtime = runtime
         self._log = log
+        self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
-        self.fleet = Fleet(runtime, os.environ, scorer.thresholds)
-        self._monitor = Monitor(self.fleet, config.health, log)
+        self._builder = Builder(runtime, scorer, os.environ, log)
+        serving = self._builder.first()
+        self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-        self._metrics = Metrics(Path(directory) if directory else None)
+        self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
         self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
-        self._telemetry = Telemetry(self._metrics, self._sink, log)
-        decider = decider_of(scorer, config)
-        self.caching = build_caching(runtime, decider, os.environ, log)
-        self.app = ProxyApp(self.fleet, decider, config, self._telemetry, self.caching)
-        self.admin = build_admin_app(runtime, self.fleet, self._metrics, self._sink.stats, self.caching)
+        self.tracing = build_tracing(config.tracing, os.environ)
+        self._telemetry = Telemetry(
+            self._metrics,
+            self._sink,
+            log,
+            config.events.max_per_s,
+            tracing=self.tracing,
+            access_log=config.logging.access,
+            drift=build_drift(scorer, config.drift, time.monotonic),
+        )
+        self.app = ProxyApp(serving, self._telemetry)
+        self._control = (
+            open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
+            if runtime.redis_url
+            else None
+        )
+        file = Path(runtime.control_file) if runtime.control_file else None
+        self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
+        own = Path(runtime.admin_token_file) if runtime.admin_token_file else None
+        tokens = read_tokens(config.admin, os.environ, own)
+        self.admin = build_admin_app(
+            Admin(
+                serving=lambda: self.serving,
+                base=runtime,
+                metrics=self._metrics,
+                sink_stats=self._sink.stats,
+                update_metrics=self.update_metrics,
+                store=self._control,
+                follow=self._follower.stats,
+                look=self._follower.look,
+                check=lambda document: self._builder.check(self.serving, document),
+            ),
+            tokens,
+        )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+
+    @property
+    def serving(self) -> Serving:
+        """What requests are served with now."""
+        return self.app.serving
+
+    @property
+    def fleet(self) -> Fleet:
+        """The replicas that serve now."""
+        return self.serving.fleet
+
+    @property
+    def caching(self) -> Caching:
+        """The cache now."""
+        return self.serving.caching
+
+    async def apply(self, document: ControlDocument) -> None:
+        """Serve new requests as `document` says. Raises BadDocument; then nothing is changed."""
+        last = self.serving
+        serving = self._builder.next(last, document)
+        # From here on nothing can fail, and no request comes between.
+        stay = set(serving.fleet.settle())
+        self.app.serving = serving
+        self._monitor.follow(serving.fleet, serving.config.health)
+        if self._serves:
+            serving.caching.start()
+        for variant in last.fleet.variants():
+            for replica in variant.replicas:
+                if replica not in stay:
+                    # Requests that are on their way there end there.
+                    replica.pool.close()
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
@@ -75,7 +149,10 @@ class Worker:
 
     async def serve(self, api: socket.socket, admin: socket.socket) -> None:
         """Serve both addresses until `stop`."""
+        # What was changed before holds from the first request on.
+        await self._follower.start()
         self._sink.start()
+        self._serves = True
         self.caching.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
@@ -84,15 +161,33 @@ class Worker:
             await asyncio.gather(self._servers[0].serve([api]), self._servers[1].serve([admin]))
         finally:
             gauges.cancel()
+            await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
             await self.caching.stop()
             await self._sink.stop()
+            if self.tracing is not None:
+                await self.tracing.close()
+            self.update_metrics()
+
+    def update_metrics(self) -> None:
+        """Bring the metrics up to now."""
+        events = self._sink.stats()
+        self._metrics.update_gauges(self.fleet)
+        self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
+        self._metrics.update_cache(self.caching.stats())
+        if self.tracing is not None:
+            self._metrics.update_spans(*self.tracing.counts())
+        self._metrics.flush()
 
     async def _refresh_gauges(self) -> None:
+        looked = -math.inf
         while True:
-            self._metrics.update_gauges(self.fleet, self._sink.stats().dropped)
-            self._metrics.update_cache(self.caching.stats())
+            self.update_metrics()
+            drift = self._telemetry.drift
+            if drift is not None and time.monotonic() - looked >= _DRIFT_S:
+                looked = time.monotonic()
+                self._metrics.update_drift(drift)
             await asyncio.sleep(_GAUGES_S)
 
 
@@ -132,14 +227,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--admin-fd", type=int, help="listening socket of the admin API")
     arguments = parser.parse_args(argv)
     _raise_file_limit()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # uvicorn repeats per connection what the proxy has said once per request.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    configure(LoggingConfig())
     log = logging.getLogger("bitgear")
     try:
         runtime = Runtime.read(arguments.runtime)
+        configure(runtime.config.logging)
         worker = Worker(runtime, log)
-    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError) as error:
+    except (RuntimeFileError, classifier.ArtefactError, CacheSetupError, TokenSetupError, TracingSetupError) as error:
         log.error("cannot start: %s", error)
         return 2
     config = runtime.config

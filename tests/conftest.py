@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -17,7 +18,11 @@ from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.worker import Worker
 
-FAST = {"health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5}}
+TOKEN = "the-operators-token"
+FAST = {
+    "admin": {"tokens": {"tester": {"sha256": sha256(TOKEN.encode()).hexdigest(), "role": "write"}}},
+    "health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5},
+}
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -32,6 +37,7 @@ class Bitgear:
     url: str
     """The API's base URL, without `/v1`."""
     admin_url: str
+    """The admin API's base URL, with a token as its password."""
     worker: Worker
 
 
@@ -87,7 +93,7 @@ async def running(
     try:
         if wait:
             await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas), 20)
-        yield Bitgear(url, admin_url, worker)
+        yield Bitgear(url, admin_url.replace("//", f"//tester:{TOKEN}@"), worker)
     finally:
         worker.stop()
         worker.stop()

@@ -13,6 +13,8 @@ _FIELDS: dict[bytes, str] = {
     b"vllm:prompt_tokens_total": "prompt_tokens",
     b"vllm:generation_tokens_total": "generation_tokens",
     b"vllm:num_preemptions_total": "preemptions",
+    b"vllm:request_queue_time_seconds_sum": "queue_seconds",
+    b"vllm:request_queue_time_seconds_count": "queued_requests",
 }
 
 
@@ -27,6 +29,10 @@ class VllmMetrics:
     prompt_tokens: float = 0.0
     generation_tokens: float = 0.0
     preemptions: float = 0.0
+    queue_seconds: float = 0.0
+    """Time that requests have waited, all together."""
+    queued_requests: float = 0.0
+    """How many those were."""
 
 
 def parse_vllm_metrics(text: bytes) -> VllmMetrics | None:

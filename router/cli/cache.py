@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from router.cli.common import BAD_INPUT, ConfigOption, ask, fail, load_config, reachable
+from router.cli.common import BAD_INPUT, ConfigOption, fail
+from router.cli.operator import TokenOption, UrlOption, operator
 
 cache_app = typer.Typer(help="Answers kept in Redis.", no_args_is_help=True)
 
-_Url = Annotated[str | None, typer.Option(help="Address of the admin API. Default: from the configuration.")]
-
 
 @cache_app.command("status")
-def status(url: _Url = None, config: ConfigOption = None) -> None:
+def status(url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
     """Print the state of one worker's cache."""
-    found: dict[str, Any] = ask("GET", f"{_admin(url, config)}/admin/cache")
+    found: dict[str, Any] = operator(url, token, config).ask("GET", "/admin/cache")
     for name, value in found.items():
         typer.echo(f"{name}: {value}")
 
@@ -34,7 +32,8 @@ def purge(
     key: Annotated[str | None, typer.Option(help="Only the answer to this request, as its event names it.")] = None,
     older_than: Annotated[float | None, typer.Option(min=0, help="Only answers older than this, seconds.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All answers; without it name some.")] = False,
-    url: _Url = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Take answers out of the cache; what several options name must hold all of them."""
@@ -46,12 +45,5 @@ def purge(
     body = {name: value for name, value in body.items() if value is not None}
     if not body and not everything:
         fail("name what to take out (--group, --tenant, --credential-env, --key, --older-than), or --all", BAD_INPUT)
-    found = ask("POST", f"{_admin(url, config)}/admin/cache/purge", body={**body, "everything": everything})
+    found = operator(url, token, config).ask("POST", "/admin/cache/purge", body={**body, "everything": everything})
     typer.echo(f"{found['purged']} answers taken out")
-
-
-def _admin(url: str | None, config: Path | None) -> str:
-    if url is None:
-        admin = load_config(config).admin
-        url = reachable(admin.host, admin.port)
-    return url.rstrip("/")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from router.cli.admin import admin_app
 from router.cli.cache import cache_app
 from router.cli.classifier import classifier
 from router.cli.config import config_app
@@ -29,6 +30,7 @@ app.command("route")(route)
 app.command("status")(status)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
+app.add_typer(admin_app, name="admin")
 app.command(
     "classifier",
     add_help_option=False,

@@ -138,7 +138,7 @@ async def _until_answering(stack: Stack) -> None:
     seen = 0
     began = time.monotonic()
     while seen < _ANSWERS_IN_A_ROW * stack.config.server.workers:
-        ready = await _ready_variants(stack.admin_url)
+        ready = await _ready_variants(stack.admin_url, stack.token)
         if ready is not None and launched <= ready:
             seen += 1
             continue
@@ -148,12 +148,13 @@ async def _until_answering(stack: Stack) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _ready_variants(admin_url: str) -> set[str] | None:
+async def _ready_variants(admin_url: str, token: str) -> set[str] | None:
     """Pinned names of the variants that one worker serves now; None while none answers."""
     try:
         # A new connection each time, so that another worker may answer.
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-            answer = (await client.get(f"{admin_url}/admin/variants")).json()
+            headers = {"authorization": f"Bearer {token}"}
+            answer = (await client.get(f"{admin_url}/admin/variants", headers=headers)).json()
         return {f"{v['group']}@{v['variant']}" for v in answer if v["ready"]}
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from backends.processes import VariantPlan
 from backends.vllm.machine import Machine
 from router.cli.common import reachable
 from router.cli.display import Display
+from router.cli.operator import write_own
 from router.cli.rundir import run_folder
 from router.cli.servers import serve_models
 from router.cli.workers import Workers
@@ -37,6 +41,11 @@ class Stack:
     display: Display
     log_workers: bool
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @cached_property
+    def token(self) -> str:
+        """The admin token of this run, beside those of the configuration."""
+        return secrets.token_urlsafe(32)
 
     @property
     def home(self) -> Path:
@@ -67,13 +76,29 @@ async def run(stack: Stack) -> int:
         valkey = _start_valkey(stack)
         try:
             redis_url = stack.config.redis.url or (valkey.url if valkey is not None else None)
-            runtime = Runtime(config=stack.config, variants=stack.variants, redis_url=redis_url)
+            token_file = write_own(folder, stack.token, stack.admin_url)
+            stack.display.say(f"admin token: {token_file}")
+            runtime = Runtime(
+                config=stack.config,
+                variants=stack.variants,
+                redis_url=redis_url,
+                admin_token_file=str(token_file),
+                control_file=str(_control_file(stack.home, stack.config.redis.url)),
+            )
             runtime.write(folder / "runtime.json")
             async with _workers(stack, folder, stop) as workers:
                 return await _serve(stack, workers, valkey, stop)
         finally:
             if valkey is not None:
                 valkey.stop()
+
+
+def _control_file(home: Path, redis_url: str | None) -> Path:
+    """Where the last control document is kept: one file for each Redis."""
+    folder = home / "state"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = hashlib.sha256(redis_url.encode()).hexdigest()[:12] if redis_url else "private"
+    return folder / f"control-{name}.json"
 
 
 class _Stop:

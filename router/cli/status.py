@@ -6,19 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from router.cli.common import ConfigOption, ask, load_config, reachable, table_console
+from router.cli.common import ConfigOption, table_console
+from router.cli.operator import TokenOption, UrlOption, operator
 
 
 def status(
-    url: Annotated[str | None, typer.Option(help="Address of the admin API. Default: from the configuration.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the admin API's answer.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Print every variant's state: ready replicas, load, speed."""
-    if url is None:
-        admin = load_config(config).admin
-        url = reachable(admin.host, admin.port)
-    variants = ask("GET", f"{url.rstrip('/')}/admin/variants")
+    variants = operator(url, token, config).ask("GET", "/admin/variants")
     if as_json:
         import orjson
 

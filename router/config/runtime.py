@@ -30,6 +30,8 @@ class RuntimeVariant(Settings):
     served_model: str = Field(description="Name to put into `model` for these servers.")
     kind: str = Field("openai", description="Kind of backend: openai, vllm, simulator, litellm.")
     price: float = Field(1.0, gt=0, description="Price of one second, relative to the others.")
+    gpus: float = Field(1.0, gt=0, description="GPUs that one replica holds.")
+    gpu_hour: float | None = Field(None, ge=0, description="Price of one GPU-hour. None: `cost.gpu_hour`.")
     last_resort: bool = Field(False, description="Used only when no other variant can serve.")
     max_model_len: int | None = Field(None, ge=1, description="Context length, tokens. None: asked from /v1/models.")
     api_key_env: str | None = Field(None, description="Environment variable with the servers' API key.")
@@ -53,6 +55,13 @@ class Runtime(Settings):
     variants: tuple[RuntimeVariant, ...] = Field((), description="Every variant of every group, in configured order.")
     redis_url: str | None = Field(
         None, description="redis://, rediss:// or unix:// URL of the shared state. None: proxies run without it."
+    )
+
+    admin_token_file: str | None = Field(
+        None, description="File with the admin token that Bitgear made itself. None: only the configured tokens."
+    )
+    control_file: str | None = Field(
+        None, description="File in which the last control document is kept, for starts without Redis. None: it is not."
     )
 
     def groups(self) -> dict[str, tuple[RuntimeVariant, ...]]:

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from backends.settings import BackendSettings, Precision, Settings
+from router.config.admin import AdminConfig, KeyRecord
 from router.config.loop import ExplorationConfig, FeedbackConfig, ShadowConfig, TuningConfig
+from router.config.telemetry import CostConfig, DriftConfig, LoggingConfig, TracingConfig
 
 ScenarioName = Literal["realtime", "batch", "edge"]
 
@@ -23,13 +25,6 @@ class ServerConfig(Settings):
         4096, ge=1, description="Most requests in flight per worker; above it the client gets 503."
     )
     drain_s: float = Field(30, ge=0, description="How long running requests may finish after a stop, seconds.")
-
-
-class AdminConfig(Settings):
-    """The operator's address: health, metrics, state of the variants, OpenAPI page."""
-
-    host: str = Field("127.0.0.1", description="Address of the admin API.")
-    port: int = Field(8401, ge=0, le=65535, description="Port of the admin API.")
 
 
 class RedisConfig(Settings):
@@ -140,6 +135,11 @@ class EventsConfig(Settings):
     max_length: int = Field(100_000, ge=100, description="Events kept in the stream (about).")
     buffer: int = Field(
         4096, ge=16, description="Events kept in memory while Redis is away; more are dropped and counted."
+    )
+    max_per_s: float = Field(
+        1000,
+        gt=0,
+        description="Events per second and worker above which only a random share is kept; each says its probability.",
     )
 
 
@@ -284,8 +284,18 @@ class Config(Settings):
         default_factory=ShadowConfig, description="Answers compared with full precision's, off the hot path."
     )
     tuning: TuningConfig = Field(default_factory=TuningConfig, description="Jobs that choose thresholds.")
+    cost: CostConfig = Field(default_factory=CostConfig, description="What a second of a GPU costs.")
+    logging: LoggingConfig = Field(default_factory=LoggingConfig, description="Log lines.")
+    tracing: TracingConfig = Field(default_factory=TracingConfig, description="OpenTelemetry traces.")
+    drift: DriftConfig = Field(
+        default_factory=DriftConfig, description="Comparing traffic with what the classifier was made for."
+    )
     local: LocalConfig = Field(
         default_factory=LocalConfig, description="What `bitgear up` serves when `groups` is empty."
+    )
+    keys: dict[str, KeyRecord] = Field(
+        default_factory=dict,
+        description="API keys of applications by name; none, here or made by the admin API: everybody is served.",
     )
     policy: Literal["adaptive", "full_precision"] = Field(
         "adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives."

@@ -29,6 +29,8 @@ def described(
         served_model=served_model,
         kind=backend.kind,
         price=backend.price,
+        gpus=backend.gpus,
+        gpu_hour=backend.gpu_hour,
         last_resort=backend.is_last_resort,
         max_model_len=backend.max_model_len,
         api_key_env=backend.api_key_env,

@@ -70,9 +70,8 @@ def next_runtime(base: Runtime, document: ControlDocument) -> Runtime:
     field may be null). Variants of running servers follow the configuration; those that Bitgear started stay as they
     were started.
     """
-    mistakes = list(_tuning_mistakes(document))
-    if mistakes:
-        raise BadDocument(mistakes)
+    check_tuning(document)
+    mistakes: list[Mistake] = []
     if not document.config:
         return base
     before = plain(base.config)
@@ -88,6 +87,13 @@ def next_runtime(base: Runtime, document: ControlDocument) -> Runtime:
     if mistakes:
         raise BadDocument(mistakes)
     return base.model_copy(update={"config": config, "variants": _variants(base, config)})
+
+
+def check_tuning(document: ControlDocument) -> None:
+    """Raise BadDocument where a tuned threshold or bound is out of its range."""
+    mistakes = list(_tuning_mistakes(document))
+    if mistakes:
+        raise BadDocument(mistakes)
 
 
 def plain(config: Config) -> dict[str, Any]:
@@ -154,4 +160,4 @@ def _same_server(was: BackendSettings, now: BackendSettings) -> bool:
     return was.model_copy(update={"price": now.price, "last_resort": now.last_resort}) == now
 
 
-__all__ = ["LIVE", "BadDocument", "Mistake", "is_live", "next_runtime", "plain"]
+__all__ = ["LIVE", "BadDocument", "Mistake", "check_tuning", "is_live", "next_runtime", "plain"]

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from backends.settings import Precision, Settings
+from router.keys.record import KeyRecord
 
 
 class Canary(Settings):
@@ -45,6 +46,9 @@ class ControlDocument(Settings):
         default_factory=dict, description="JSON merge patch (RFC 7396) over the configuration file."
     )
     groups: dict[str, GroupTuning] = Field(default_factory=dict, description="Tuning by group.")
+    keys: dict[str, KeyRecord] | None = Field(
+        None, description="API keys made by the admin API, by name; once there was one, requests need a key."
+    )
     drained: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="Replicas that take no new requests: their URLs by `group@variant`."
     )

@@ -204,8 +204,8 @@ def parse(data: bytes | str | None) -> ControlDocument:
 
 def content(document: ControlDocument) -> dict[str, Any]:
     """Return what a version says, without its number, time and author."""
-    told = document.model_dump(mode="json", include={"config", "groups", "drained"}, exclude_defaults=True)
-    return {"config": {}, "groups": {}, "drained": {}, **told}
+    told = document.model_dump(mode="json", include={"config", "groups", "drained", "keys"}, exclude_defaults=True)
+    return {"config": {}, "groups": {}, "drained": {}, "keys": {}, **told}
 
 
 def _entry(at: float, by: str, action: str, reason: str, version: int | None, told: list[Change]) -> bytes:

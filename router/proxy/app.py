@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, unquote
 
 import orjson
 
-from router.config.schema import Config
-from router.proxy.caching import Caching
+from router.keys.table import Admitted
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError, MethodNotAllowed
@@ -22,7 +21,8 @@ from router.proxy.headers import decision_header, downstream_headers
 from router.proxy.json_body import Body, parse_body
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
-from router.proxy.resolve import Target, model_names, read_directives, request_id_of, resolve
+from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
+from router.proxy.serving import Serving
 from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
 from router.proxy.validation import sequences, validate
 from router.state import Fleet
@@ -34,15 +34,10 @@ _JSON = (b"content-type", b"application/json")
 class ProxyApp:
     """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
 
-    def __init__(
-        self, fleet: Fleet, decider: Decider, config: Config, telemetry: Telemetry, caching: Caching | None = None
-    ) -> None:
-        self._caching = caching
-        self._fleet = fleet
-        self._decider = decider
-        self._config = config
+    def __init__(self, serving: Serving, telemetry: Telemetry) -> None:
+        self.serving = serving
+        """What the next request is served with; replaced whole, never changed."""
         self._telemetry = telemetry
-        self._max_body = int(config.server.max_body_mib * 1024 * 1024)
         self._started_unix = int(time.time())
         self.inflight = 0
 
@@ -59,11 +54,18 @@ class ProxyApp:
         endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
+        tracing = self._telemetry.tracing
+        if tracing is not None:
+            outcome.trace = tracing.begin(headers, outcome, scope["method"])
         self.inflight += 1
+        admitted: Admitted | None = None
         try:
-            if self.inflight > self._config.server.max_concurrent:
+            if self.inflight > self.serving.config.server.max_concurrent:
                 raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
-            await self._route(scope, client, outcome, path, headers)
+            keys = self.serving.keys
+            if keys is not None:
+                admitted = keys.admit(headers, outcome.began)
+            await self._route(scope, client, outcome, path, headers, admitted)
         except ClientLeft:
             outcome.status, outcome.error = 499, "client_left"
         except ApiError as error:
@@ -81,28 +83,38 @@ class ProxyApp:
             await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
         finally:
             self.inflight -= 1
+            if admitted is not None:
+                admitted.release()
             outcome.ended = time.monotonic()
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             self._telemetry.finished(outcome)
 
     async def _route(
-        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+        self,
+        scope: Scope,
+        client: Client,
+        outcome: Outcome,
+        path: bytes,
+        headers: list[tuple[bytes, bytes]],
+        admitted: Admitted | None,
     ) -> None:
         method = scope["method"]
         if method in ("GET", "HEAD") and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
-            await self._models(client, outcome, path)
+            await self._models(client, outcome, path, admitted)
         elif path in ENDPOINTS or path == b"/v1/route":
             if method != "POST":
                 raise MethodNotAllowed(f"{path.decode('latin-1')} takes POST, not {method}.")
-            await self._body_request(scope, client, outcome, path, headers)
+            await self._body_request(scope, client, outcome, path, headers, admitted)
         elif path.startswith(b"/v1/") and not _climbs(path):
-            await self._body_request(scope, client, outcome, path, headers)
+            await self._body_request(scope, client, outcome, path, headers, admitted)
         else:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
 
-    async def _models(self, client: Client, outcome: Outcome, path: bytes) -> None:
-        entries = [self._model_entry(name) for name in model_names(self._fleet)]
+    async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
+        fleet = self.serving.fleet
+        names = [n for n in model_names(fleet) if admitted is None or admitted.may_use(n.partition("@")[0])]
+        entries = [self._model_entry(fleet, name) for name in names]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -115,9 +127,9 @@ class ProxyApp:
                 return
         raise ApiError(404, f"The model {wanted[:128]!r} does not exist.", "model", "model_not_found")
 
-    def _model_entry(self, name: str) -> dict[str, Any]:
+    def _model_entry(self, fleet: Fleet, name: str) -> dict[str, Any]:
         group_name, _, variant_name = name.partition("@")
-        group = self._fleet.groups[group_name]
+        group = fleet.groups[group_name]
         variants = [group.variants[variant_name]] if variant_name else list(group.variants.values())
         lengths = [v.max_model_len for v in variants if v.max_model_len is not None]
         entry: dict[str, Any] = {"id": name, "object": "model", "created": self._started_unix, "owned_by": "bitgear"}
@@ -129,10 +141,21 @@ class ProxyApp:
         return entry
 
     async def _body_request(
-        self, scope: Scope, client: Client, outcome: Outcome, path: bytes, headers: list[tuple[bytes, bytes]]
+        self,
+        scope: Scope,
+        client: Client,
+        outcome: Outcome,
+        path: bytes,
+        headers: list[tuple[bytes, bytes]],
+        admitted: Admitted | None,
     ) -> None:
-        raw = await client.body(headers, self._max_body, self._config.timeouts.body_s)
-        directives = read_directives(headers, outcome.request_id, self._fleet.scenarios)
+        config = self.serving.config
+        raw = await client.body(headers, int(config.server.max_body_mib * 1024 * 1024), config.timeouts.body_s)
+        # Taken once, and only now: a slow body must not bring back what was changed meanwhile.
+        serving = self.serving
+        directives = read_directives(headers, outcome.request_id, serving.fleet.scenarios)
+        if admitted is not None:
+            directives, headers = _with_defaults(admitted, directives, headers)
         endpoint = outcome.endpoint
         # On a path that only passes through, the body may be anything, a form with an audio file for example.
         as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
@@ -142,7 +165,9 @@ class ProxyApp:
             model = _query_model(scope)
             if model is None:
                 raise _unknown(path)
-        target = resolve(model, directives, self._fleet)
+        target = resolve(model, directives, serving.fleet)
+        if admitted is not None:
+            admitted.check_group(target.group.name)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
@@ -150,35 +175,38 @@ class ProxyApp:
             validate(body, endpoint)
         elif target.pin is None:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
-        question = self._decider.question(body, endpoint, target, directives)
+        question = serving.decider.question(body, endpoint, target, directives)
         outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
+        if self._telemetry.drift is not None:
+            self._telemetry.drift.saw(body, question.risks)
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
         if outcome.endpoint is ROUTE:
-            await self._decide_only(client, outcome, question, target)
+            await self._decide_only(client, outcome, question, serving.decider)
             return
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
-        caching = self._caching
-        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body) if caching is not None else None
+        caching = serving.caching
+        plan = caching.plan(endpoint, target, upstream_path, headers, raw, body)
         exchange = Exchange(
             client,
             outcome,
             question,
-            self._decider,
-            self._config.timeouts,
+            serving.decider,
+            serving.config.timeouts,
             self._telemetry.retried,
             plan.capture if plan is not None else None,
         )
         run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
-        if caching is None or plan is None:
+        if plan is None:
             await run()
         else:
             await caching.serve(plan, client, outcome, question, run)
 
-    async def _decide_only(self, client: Client, outcome: Outcome, question: Question, target: Target) -> None:
+    async def _decide_only(self, client: Client, outcome: Outcome, question: Question, decider: Decider) -> None:
         # The policy's own choice, explained: how likely another one is drawn stands beside each variant.
-        decision = self._decider.decide(question._replace(dice=1.0), outcome.began)
+        target = question.target
+        decision = decider.decide(question._replace(dice=1.0), outcome.began)
         outcome.decision, outcome.status = decision, 200
         answer = {
             "request_id": outcome.request_id,
@@ -212,6 +240,18 @@ class ProxyApp:
             # The rest of the body is still on its way; this connection is of no more use.
             head.append((b"connection", b"close"))
         await client.answer(error.status, head, error.body(dialect))
+
+
+def _with_defaults(
+    admitted: Admitted, directives: Directives, headers: list[tuple[bytes, bytes]]
+) -> tuple[Directives, list[tuple[bytes, bytes]]]:
+    """Return what the key says for requests that say nothing themselves."""
+    record = admitted.record
+    if record.scenario is not None and directives.scenario is None:
+        directives = directives._replace(scenario=record.scenario)
+    if record.cache == "none" and not any(name == b"cache-control" for name, _ in headers):
+        headers = [*headers, (b"cache-control", b"no-store")]
+    return directives, headers
 
 
 def _unknown(path: bytes, example: str | None = None) -> ApiError:

@@ -80,6 +80,7 @@ class Caching:
         decider: Decider,
         log: logging.Logger,
         tenant_secret: bytes = b"",
+        previous: Caching | None = None,
     ) -> None:
         self._config: CacheConfig = runtime.config.cache
         self.store = store
@@ -87,15 +88,17 @@ class Caching:
         self._decider = decider
         self._secret = tenant_secret
         self._tenant_header = self._config.tenant_header.encode()
-        self.flights = Flights()
+        self.flights: Flights = previous.flights if previous is not None else Flights()
         self._revisions = revisions(runtime)
         self._max_request = int(self._config.max_request_kib * 1024)
         self._max_entry = int(self._config.max_entry_kib * 1024)
         self._lease_ms = round(self._config.lease_s * 1000)
         self._groups = {name: self._settings(runtime, name) for name in runtime.groups()}
         wanting = {n: g.cache.semantic for n, g in runtime.config.groups.items() if g.cache.semantic.enabled}
-        self.semantic = Semantic(store, form, wanting, log)
-        self.unreadable = 0
+        self.semantic: Semantic = Semantic(
+            store, form, wanting, log, previous.semantic if previous is not None else None
+        )
+        self.unreadable: int = previous.unreadable if previous is not None else 0
         """Entries that could not be read."""
 
     def start(self) -> None:
@@ -368,15 +371,28 @@ async def _replay(client: Client, headers: Headers, body: bytes) -> None:
     await client.finish(body[-rest:])
 
 
-def build_caching(runtime: Runtime, decider: Decider, env: Mapping[str, str], log: logging.Logger) -> Caching:
-    """Return the cache as the configuration describes it. Raises CacheSetupError."""
+def build_caching(
+    runtime: Runtime,
+    decider: Decider,
+    env: Mapping[str, str],
+    log: logging.Logger,
+    previous: Caching | None = None,
+) -> Caching:
+    """Return the cache as the configuration describes it. Raises CacheSetupError.
+
+    With a `previous` one it shares that one's connection and the calls that identical requests wait for.
+    """
     config, redis = runtime.config.cache, runtime.config.redis
     secret = read_secret(config.encryption_key_env, env) if config.enabled else None
     password = env.get(redis.password_env) if redis.password_env else None
     url = (config.url or runtime.redis_url) if config.enabled else None
     try:
         kind: Callable[..., Store] = Cluster if is_cluster(url or "") else Store
-        store = kind(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
+        store = (
+            previous.store
+            if previous is not None
+            else kind(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
+        )
     except (ValueError, OSError) as error:
         raise CacheSetupError(f"redis.url: {error}") from None
     form = Format(
@@ -384,4 +400,4 @@ def build_caching(runtime: Runtime, decider: Decider, env: Mapping[str, str], lo
         max_bytes=int(config.max_entry_kib * 1024),
         cipher=secret.cipher if secret is not None else None,
     )
-    return Caching(runtime, store, form, decider, log, secret.tenants if secret is not None else b"")
+    return Caching(runtime, store, form, decider, log, secret.tenants if secret is not None else b"", previous)

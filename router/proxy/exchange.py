@@ -106,6 +106,8 @@ class Exchange:
                     raise ClientLeft from None
                 last = error
                 failures += self._blame(replica, error)
+                if outcome.trace is not None:
+                    outcome.trace.attempt_failed(str(error.status) if isinstance(error, Refused) else error.failure)
                 self._on_retry(outcome, str(error))
                 self._exclude(variant, replica, error)
 
@@ -138,6 +140,8 @@ class Exchange:
         replica.inflight += 1
         replica.requests += 1
         up = upstream_headers(headers, outcome.request_id, replica.headers, as_json=self._as_json)
+        if outcome.trace is not None:
+            up = outcome.trace.attempt(outcome, up)
         try:
             connection = await self._send(replica, method, path, up, request)
             try:

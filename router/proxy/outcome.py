@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from router.decision.types import Decision
 from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
+
+if TYPE_CHECKING:
+    from router.telemetry.tracing import Trace
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class Outcome:
     cache_check: Literal["confirmed", "wrong"] | None = None
     """What a fresh answer said of the one kept for another wording."""
     tenant: str | None = None
+    trace: Trace | None = None
+    """Its spans, where traces are made."""
     status: int = 0
     """HTTP status for the client; 499 when the client left."""
     error: str | None = None

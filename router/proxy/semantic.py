@@ -58,13 +58,23 @@ class Alike(NamedTuple):
 class Semantic:
     """One worker's look-ups by likeness; `settings` by group, of those that want it."""
 
-    def __init__(self, store: Store, form: Format, settings: Mapping[str, SemanticConfig], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        store: Store,
+        form: Format,
+        settings: Mapping[str, SemanticConfig],
+        log: logging.Logger,
+        previous: Semantic | None = None,
+    ) -> None:
         self._store = store
         self._form = form
         self._settings = settings
         self._log = log
         self._read_at: dict[str, float] = {}
         self.audits = {name: Audit(s.threshold, s.max_wrong) for name, s in settings.items()}
+        if previous is not None:
+            # What was learnt of wrong answers holds as long as the settings do.
+            self.audits.update({n: a for n, a in previous.audits.items() if previous._settings[n] == settings.get(n)})
 
     def wording(self, path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Wording | None:
         """Return the request's wording; None where the group does not want it, or only the exact text will do."""

@@ -21,6 +21,12 @@ class Breaker:
         self.state: BreakerState = "closed"
         self.retry_at = 0.0
 
+    def retune(self, failures: int, open_s: float, open_max_s: float) -> None:
+        """Go by other limits from now on; what was counted stays."""
+        if open_s != self._start_s:
+            self._pause_s = open_s
+        self._threshold, self._start_s, self._max_s = failures, open_s, max(open_s, open_max_s)
+
     def success(self) -> None:
         """Note an answer: closes the breaker and forgets its failures."""
         self._failures = 0

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from backends.settings import PRECISION_BITS
 from router.config.runtime import Runtime, RuntimeVariant
+from router.config.schema import BreakerConfig, Config
+from router.control.document import ControlDocument, GroupTuning
 from router.decision.arms import CanaryArm
 from router.decision.types import Scenario, VariantState
 from router.state.balancers import BALANCERS, Balancer
@@ -25,6 +27,16 @@ class Traffic:
     ttft_60s: Window = field(default_factory=lambda: Window(60.0))
     itl_60s: Window = field(default_factory=lambda: Window(60.0))
     requests_60s: Window = field(default_factory=lambda: Window(60.0))
+
+
+@dataclass(slots=True)
+class Lengths:
+    """What was learnt of a group's requests."""
+
+    output_tokens: float = _DEFAULT_OUTPUT_TOKENS
+    """Mean length of an answer."""
+    tokens_per_unit: float = 1.0
+    """Tokens of a prompt for each unit of text."""
 
 
 class Variant:
@@ -48,6 +60,14 @@ class Variant:
         if self.spec.max_model_len is not None:
             return self.spec.max_model_len
         return max((r.max_model_len for r in self.replicas if r.max_model_len is not None), default=None)
+
+    def succeeds(self, old: Variant) -> Variant:
+        """Return `old` where nothing differs, otherwise this one with the other's traffic."""
+        alike = self.spec == old.spec and self._balancer is old._balancer and self._stale_s == old._stale_s
+        if alike and self.replicas == old.replicas:
+            return old
+        self.traffic, self._turn = old.traffic, old._turn
+        return self
 
     def usable(self, now: float, excluded: Collection[Replica] = ()) -> list[Replica]:
         """Return the replicas that would take a request now."""
@@ -98,24 +118,24 @@ class Group:
         self.canary: CanaryArm | None = None
         """Other thresholds on trial."""
         self.scenario = scenario
-        self._output_tokens = _DEFAULT_OUTPUT_TOKENS
-        self._tokens_per_unit = 1.0
+        self.lengths = Lengths()
 
     @property
     def expected_output_tokens(self) -> float:
         """Mean length of the group's answers so far, tokens."""
-        return self._output_tokens
+        return self.lengths.output_tokens
 
     def prompt_tokens(self, units: float) -> int:
         """Return the estimate of a prompt's tokens from its size in units of text (`text_units`)."""
-        return max(1, round(units * self._tokens_per_unit))
+        return max(1, round(units * self.lengths.tokens_per_unit))
 
     def learn_lengths(self, units: float, prompt_tokens: int, output_tokens: int) -> None:
         """Take in the true lengths of one answered request."""
-        self._output_tokens += 0.05 * (output_tokens - self._output_tokens)
+        lengths = self.lengths
+        lengths.output_tokens += 0.05 * (output_tokens - lengths.output_tokens)
         if units >= 1.0 and prompt_tokens > 0:
             ratio = min(8.0, max(0.125, prompt_tokens / units))
-            self._tokens_per_unit += 0.05 * (ratio - self._tokens_per_unit)
+            lengths.tokens_per_unit += 0.05 * (ratio - lengths.tokens_per_unit)
 
     def states(self, now: float, excluded: Collection[Replica] = ()) -> tuple[VariantState, ...]:
         """Return every variant's snapshot."""
@@ -135,25 +155,31 @@ def _wait(replica: Replica, now: float) -> float:
 
 
 class Fleet:
-    """All groups; built once from the runtime file. `recommended` are thresholds where the configuration has none."""
+    """All groups, as the runtime file and the control document want them.
 
-    def __init__(self, runtime: Runtime, env: Mapping[str, str], recommended: Mapping[str, float]) -> None:
+    `recommended` are thresholds where neither says any. With a `previous` fleet, replicas that stay keep their
+    connections, speeds and breakers, and what stays the same is the same object. Nothing of the previous one is
+    changed before `settle`.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        env: Mapping[str, str],
+        recommended: Mapping[str, float],
+        document: ControlDocument | None = None,
+        previous: Fleet | None = None,
+    ) -> None:
         config = runtime.config
+        self._document = document or ControlDocument()
+        self._breaker = config.breaker
         self.groups: dict[str, Group] = {}
-        balancer = BALANCERS[config.balancer]
         for name, specs in runtime.groups().items():
-            settings = config.groups.get(name)
-            variants = {}
-            for spec in specs:
-                key = spec.api_key(env)
-                headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
-                replicas = [Replica(i, url, headers, config.breaker) for i, url in enumerate(spec.urls)]
-                variants[spec.variant] = Variant(spec, replicas, balancer, config.health.stale_s)
-            thresholds: dict[str, float] = dict(recommended)
-            thresholds.update(config.thresholds.items())
-            thresholds.update(settings.thresholds.items() if settings else ())
-            scenario = settings.scenario if settings else "realtime"
-            self.groups[name] = Group(name, variants, thresholds, scenario)
+            old = previous.groups.get(name) if previous is not None else None
+            variants = {
+                s.variant: _variant(s, config, env, old.variants.get(s.variant) if old else None) for s in specs
+            }
+            self.groups[name] = self._group(name, variants, config, recommended, old)
         self.scenarios = {
             name: Scenario(
                 name,
@@ -169,6 +195,40 @@ class Fleet:
             )
         }
 
+    def _group(
+        self,
+        name: str,
+        variants: dict[str, Variant],
+        config: Config,
+        recommended: Mapping[str, float],
+        old: Group | None,
+    ) -> Group:
+        settings, tuning = config.groups.get(name), self._document.groups.get(name, GroupTuning())
+        thresholds: dict[str, float] = dict(recommended)
+        thresholds.update(config.thresholds.items())
+        thresholds.update(settings.thresholds.items() if settings else ())
+        thresholds.update(tuning.thresholds.items())
+        group = Group(name, variants, thresholds, settings.scenario if settings else "realtime")
+        if self._document.version:
+            group.version = str(self._document.version)
+        if tuning.canary is not None:
+            tried = dict(thresholds)
+            tried.update(tuning.canary.thresholds.items())
+            group.canary = CanaryArm(tuning.canary.share, tried, f"{self._document.version}-canary")
+        if old is not None:
+            group.lengths = old.lengths
+        return group
+
+    def settle(self) -> list[Replica]:
+        """Make the replicas follow this fleet's document and configuration; they come back."""
+        for variant in self.variants():
+            drained = self._document.drained.get(variant.spec.pinned, ())
+            for replica in variant.replicas:
+                replica.draining = replica.pool.base_url in drained
+                breaker: BreakerConfig = self._breaker
+                replica.breaker.retune(breaker.failures, breaker.open_s, breaker.open_max_s)
+        return [r for v in self.variants() for r in v.replicas]
+
     def variants(self) -> list[Variant]:
         """Return every variant of every group."""
         return [v for g in self.groups.values() for v in g.variants.values()]
@@ -178,3 +238,23 @@ class Fleet:
         for variant in self.variants():
             for replica in variant.replicas:
                 replica.pool.close()
+
+
+def _variant(spec: RuntimeVariant, config: Config, env: Mapping[str, str], old: Variant | None) -> Variant:
+    key = spec.api_key(env)
+    headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
+    kept = list(old.replicas) if old is not None and old.spec.served_model == spec.served_model else []
+    numbers = {r.index for r in kept if r.pool.base_url in {u.rstrip("/") for u in spec.urls}}
+    replicas = []
+    for url in spec.urls:
+        replica = next((r for r in kept if r.pool.base_url == url.rstrip("/") and r.headers == headers), None)
+        if replica is None:
+            # A number names one server in metrics and events for as long as it stays.
+            index = next(n for n in range(len(numbers) + 1) if n not in numbers)
+            replica = Replica(index, url, headers, config.breaker)
+        else:
+            kept.remove(replica)
+        numbers.add(replica.index)
+        replicas.append(replica)
+    made = Variant(spec, replicas, BALANCERS[config.balancer], config.health.stale_s)
+    return made.succeeds(old) if old is not None else made

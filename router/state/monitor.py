@@ -17,26 +17,39 @@ _METRICS_TIMEOUT_S = 2.0
 
 
 class Monitor:
-    """One task per replica; `start` and `stop` on the worker's event loop."""
+    """One task per replica; `start`, `follow` and `stop` on the worker's event loop."""
 
     def __init__(self, fleet: Fleet, health: HealthConfig, logger: logging.Logger) -> None:
         self._fleet = fleet
         self._health = health
         self._log = logger
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running = False
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Begin to watch every replica."""
-        for variant in self._fleet.variants():
-            for replica in variant.replicas:
-                self._tasks.append(asyncio.create_task(self._watch(variant, replica)))
+        self._running = True
+        self.follow(self._fleet, self._health)
+
+    def follow(self, fleet: Fleet, health: HealthConfig) -> None:
+        """Watch this fleet's replicas: those that stay go on being watched, the others no longer."""
+        self._fleet, self._health = fleet, health
+        if not self._running:
+            return
+        wanted = {replica: variant for variant in fleet.variants() for replica in variant.replicas}
+        for replica in [r for r in self._tasks if r not in wanted]:
+            self._tasks.pop(replica).cancel()
+        for replica, variant in wanted.items():
+            if replica not in self._tasks:
+                self._tasks[replica] = asyncio.create_task(self._watch(variant, replica))
 
     async def stop(self) -> None:
         """End all watching."""
-        for task in self._tasks:
+        self._running = False
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, variant: Variant, replica: Replica) -> None:
         name = f"{variant.spec.pinned}/{replica.index}"

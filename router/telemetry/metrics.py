@@ -1,194 +1,273 @@
-"""Prometheus metrics. Labels come only from the configuration and from fixed lists, never from clients."""
+"""Prometheus metrics of one worker, or of all of them, whichever is asked."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from router.cache.stats import CacheStats
+from router.decision.types import Candidate
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
-from router.state import Fleet
+from router.state import Fleet, Replica
+from router.telemetry.drift import DriftWatch, indices
+from router.telemetry.families import RISKS, Families
+from router.telemetry.place import Place
+from router.telemetry.rates import WINDOWS, Rate
+from router.telemetry.tally import Count, Spread
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_ITL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
-_RISKS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
-_PER_VARIANT = ["group", "variant"]
+
+class EventCounts(NamedTuple):
+    """What became of events since the start."""
+
+    written: int = 0
+    dropped: int = 0
+    sampled_out: int = 0
+
+
+class Window(NamedTuple):
+    """One sliding window of one place, of all workers together."""
+
+    group: str
+    variant: str
+    replica: str
+    scenario: str
+    window: str
+    """10s, 1m or 5m."""
+    rate: Rate
 
 
 class Metrics:
     """The worker's metrics; with several workers each answers for all, through files in `multiprocess_dir`.
 
+    A request adds to plain numbers; `flush`, once a second and before an answer, hands them to prometheus-client. So
+    the others' figures in an answer may be a second old.
     prometheus-client reads PROMETHEUS_MULTIPROC_DIR when it is imported: whoever starts the workers sets it.
     """
 
-    def __init__(self, multiprocess_dir: Path | None) -> None:
+    def __init__(self, multiprocess_dir: Path | None, gpu_hour: float | None = None) -> None:
+        """`gpu_hour`: price of one GPU for an hour, of variants that name none."""
         self._dir = multiprocess_dir
-        self.registry = r = CollectorRegistry()
-        self.requests = Counter(
-            "bitgear_requests", "Requests ended.", ["group", "variant", "endpoint", "scenario", "status"], registry=r
-        )
-        self.decisions = Counter("bitgear_decisions", "Decisions.", [*_PER_VARIANT, "reason"], registry=r)
-        self.failed_attempts = Counter(
-            "bitgear_failed_attempts",
-            "Attempts that a replica failed or refused; another may have taken over.",
-            _PER_VARIANT,
-            registry=r,
-        )
-        self.prompt_tokens = Counter(
-            "bitgear_prompt_tokens", "Prompt tokens, as counted by the variants.", _PER_VARIANT, registry=r
-        )
-        self.completion_tokens = Counter(
-            "bitgear_completion_tokens", "Generated tokens, as counted by the variants.", _PER_VARIANT, registry=r
-        )
-        self.ttft = Histogram(
-            "bitgear_time_to_first_token_seconds",
-            "Request's arrival to first token.",
-            _PER_VARIANT,
-            buckets=_SECONDS,
-            registry=r,
-        )
-        self.itl = Histogram(
-            "bitgear_inter_token_latency_seconds",
-            "Mean time between a stream's tokens.",
-            _PER_VARIANT,
-            buckets=_ITL_SECONDS,
-            registry=r,
-        )
-        self.e2e = Histogram(
-            "bitgear_e2e_request_latency_seconds",
-            "Request's arrival to its end.",
-            _PER_VARIANT,
-            buckets=_SECONDS,
-            registry=r,
-        )
-        self.risk = Histogram("bitgear_risk", "Estimated risk.", ["group", "precision"], buckets=_RISKS, registry=r)
-        self.events_dropped = Gauge(
-            "bitgear_events_dropped",
-            "Events lost because Redis was away too long.",
-            multiprocess_mode="livesum",
-            registry=r,
-        )
-        self.cache_requests = Counter(
-            "bitgear_cache_requests", "Requests by what the cache did for them.", ["group", "result"], registry=r
-        )
-        self.cache_tokens = Counter(
-            "bitgear_cache_tokens_saved", "Tokens of answers from the cache.", ["group", "kind"], registry=r
-        )
-        self.cache_semantic = Counter(
-            "bitgear_cache_semantic",
-            "Answers to another wording: given (hit), or checked against a fresh one.",
-            ["group", "result"],
-            registry=r,
-        )
-        self.cache_bytes = Counter(
-            "bitgear_cache_bytes", "Bytes of entries read and written.", ["direction"], registry=r
-        )
-        self.cache_errors = Counter("bitgear_cache_errors", "What failed in the cache.", ["kind"], registry=r)
-        self.cache_up = Gauge("bitgear_cache_up", "1 while Redis answers.", multiprocess_mode="livemin", registry=r)
-        self._cache_seen: dict[str, int] = {}
-        self.replica_ready = Gauge(
-            "bitgear_replica_ready",
-            "1 when the replica serves.",
-            [*_PER_VARIANT, "replica"],
-            multiprocess_mode="livemin",
-            registry=r,
-        )
-        self.replica_inflight = Gauge(
-            "bitgear_replica_inflight",
-            "Requests in flight to the replica.",
-            [*_PER_VARIANT, "replica"],
-            multiprocess_mode="livesum",
-            registry=r,
-        )
-        self._children: dict[tuple[str, ...], Counter | Histogram] = {}
-
-    def _child(self, metric: Counter | Histogram, *labels: str) -> Counter | Histogram:
-        # `labels()` checks and locks; a child once found is kept. The label values are bounded, so this is.
-        key = (metric._name, *labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return child
-
-    def _count(self, metric: Counter, amount: float, *labels: str) -> None:
-        child = self._child(metric, *labels)
-        assert isinstance(child, Counter)
-        child.inc(amount)
-
-    def _observe(self, metric: Histogram, value: float, *labels: str) -> None:
-        child = self._child(metric, *labels)
-        assert isinstance(child, Histogram)
-        child.observe(value)
+        self._gpu_hour = gpu_hour
+        self.registry = CollectorRegistry()
+        self._families = Families(self.registry)
+        self._places: dict[tuple[str, str, str, str], Place] = {}
+        # What a request adds one to, by all its labels together: they are bounded, so is this.
+        self._ones: dict[tuple[str, ...], tuple[Count, ...]] = {}
+        self._counts: dict[tuple[str, ...], Count] = {}
+        self._risks: dict[tuple[str, str], Spread] = {}
+        self._taken: dict[tuple[str, str], Spread] = {}
+        self._seen: dict[str, int] = {}
+        self._queued: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self._gauges: dict[tuple[str, ...], Gauge] = {}
+        self._shown: set[tuple[str, str, str, str]] = set()
 
     def finished(self, outcome: Outcome) -> None:
         """Count one ended request."""
+        decision, cache = outcome.decision, outcome.cache
         group = outcome.group.name if outcome.group else "none"
         variant = outcome.variant.name if outcome.variant else "none"
-        scenario = outcome.decision.scenario if outcome.decision else "none"
-        self._count(self.requests, 1, group, variant, outcome.endpoint.name, scenario, _status(outcome.status))
-        if outcome.decision is not None and outcome.endpoint is not ROUTE:
-            self._count(self.decisions, 1, group, variant, outcome.decision.reason)
-            for candidate in outcome.decision.candidates:
+        scenario = decision.scenario if decision else "none"
+        reason = decision.reason if decision is not None and outcome.endpoint is not ROUTE else ""
+        key = (group, variant, outcome.endpoint.name, scenario, _status(outcome.status), reason, cache, _kind(outcome))
+        ones = self._ones.get(key)
+        if ones is None:
+            ones = self._ones[key] = self._ones_of(outcome, key)
+        for one in ones:
+            one.pending += 1
+        chosen: Candidate | None = None
+        if decision is not None and reason:
+            for candidate in decision.candidates:
                 if candidate.threshold < 1.0:
-                    self._observe(self.risk, candidate.risk, group, candidate.precision)
-        if outcome.group is not None and outcome.endpoint.name != "other":
-            self._count(self.cache_requests, 1, group, outcome.cache)
+                    self._risk(group, candidate.precision).add(candidate.risk)
+                if candidate.variant == decision.variant:
+                    chosen = candidate
+            if decision.variant is not None:
+                taken = self._taken.get((group, decision.variant))
+                if taken is None:
+                    taken = Spread(self._families.taken_risk, RISKS, (group, decision.variant))
+                    self._taken[(group, decision.variant)] = taken
+                taken.add(decision.risk)
         if outcome.cache_likeness is not None:
-            self._count(self.cache_semantic, 1, group, "hit")
+            self._count("cache_semantic", group, "hit").pending += 1
         if outcome.cache_check is not None:
-            self._count(self.cache_semantic, 1, group, outcome.cache_check)
-        if outcome.cache == "hit":
+            self._count("cache_semantic", group, outcome.cache_check).pending += 1
+        if cache == "hit":
             # Nothing was generated: tokens and times of the variant stay as they are.
             if outcome.usage is not None:
-                self._count(self.cache_tokens, outcome.usage.prompt_tokens, group, "prompt")
-                self._count(self.cache_tokens, outcome.usage.completion_tokens, group, "completion")
+                self._count("cache_tokens", group, "prompt").pending += outcome.usage.prompt_tokens
+                self._count("cache_tokens", group, "completion").pending += outcome.usage.completion_tokens
             return
-        if outcome.usage is not None and outcome.variant is not None:
-            self._count(self.prompt_tokens, outcome.usage.prompt_tokens, group, variant)
-            self._count(self.completion_tokens, outcome.usage.completion_tokens, group, variant)
-        if outcome.variant is not None and outcome.endpoint.generates:
-            if outcome.ttft_s is not None:
-                self._observe(self.ttft, outcome.ttft_s, group, variant)
-            if outcome.itl_s is not None:
-                self._observe(self.itl, outcome.itl_s, group, variant)
-            if outcome.ok:
-                self._observe(self.e2e, outcome.ended - outcome.began, group, variant)
+        if decision is not None and reason:
+            where = (group, variant, str(outcome.replica.index) if outcome.replica else "none", scenario)
+            place = self._places.get(where)
+            if place is None:
+                place = self._places[where] = Place(self._families, where, self._gpu_hour)
+            place.add(outcome, chosen)
+
+    def _ones_of(self, outcome: Outcome, key: tuple[str, ...]) -> tuple[Count, ...]:
+        group, variant, endpoint, scenario, status, reason, cache, kind = key
+        ones = [self._count("requests", group, variant, endpoint, scenario, status)]
+        if reason:
+            precision = outcome.variant.spec.precision if outcome.variant else "none"
+            ones.append(self._count("decisions", group, variant, precision, reason))
+        if outcome.group is not None and endpoint != "other":
+            ones.append(self._count("cache_requests", group, cache))
+        if kind:
+            ones.append(self._count("errors", group, variant, scenario, kind))
+        return tuple(ones)
+
+    def _count(self, family: str, *labels: str) -> Count:
+        key = (family, *labels)
+        found = self._counts.get(key)
+        if found is None:
+            found = self._counts[key] = Count(getattr(self._families, family), labels)
+        return found
+
+    def _risk(self, group: str, precision: str) -> Spread:
+        found = self._risks.get((group, precision))
+        if found is None:
+            found = self._risks[(group, precision)] = Spread(self._families.risk, RISKS, (group, precision))
+        return found
 
     def retried(self, outcome: Outcome) -> None:
         """Count an attempt that another replica takes over."""
-        if outcome.group is not None and outcome.variant is not None:
-            self._count(self.failed_attempts, 1, outcome.group.name, outcome.variant.name)
+        if outcome.group is not None and outcome.variant is not None and outcome.replica is not None:
+            labels = outcome.group.name, outcome.variant.name, str(outcome.replica.index)
+            self._count("failed_attempts", *labels).pending += 1
 
-    def update_gauges(self, fleet: Fleet, events_dropped: int) -> None:
-        """Take the gauges from the live state; called before they are read, and now and then."""
-        self.events_dropped.set(events_dropped)
-        for group in fleet.groups.values():
-            for variant in group.variants.values():
-                for replica in variant.replicas:
-                    labels = (group.name, variant.name, str(replica.index))
-                    self.replica_ready.labels(*labels).set(1.0 if replica.ready else 0.0)
-                    self.replica_inflight.labels(*labels).set(replica.inflight)
+    def update_events(self, events: EventCounts) -> None:
+        """Take the event sink's counts, which it keeps itself."""
+        for result, count in events._asdict().items():
+            self._grown("events", result, count)
+
+    def update_spans(self, sent: int, failed: int) -> None:
+        """Take the traces' counts: spans that the collector took, and those it did not."""
+        self._grown("spans", "sent", sent)
+        self._grown("spans", "failed", failed)
 
     def update_cache(self, stats: CacheStats) -> None:
-        """Take the cache's counts, which it keeps itself; called before they are read, and now and then."""
-        self.cache_up.set(1.0 if stats.state == "up" else 0.0)
-        counts: list[tuple[Counter, str, int]] = [
-            (self.cache_bytes, "read", stats.bytes_read),
-            (self.cache_bytes, "written", stats.bytes_written),
-            (self.cache_errors, "lookup", stats.lookups_failed),
-            (self.cache_errors, "write", stats.writes_failed),
-            (self.cache_errors, "connection", stats.connections_lost),
-            (self.cache_errors, "unreadable", stats.unreadable),
-        ]
-        for counter, label, count in counts:
-            self._count(counter, count - self._cache_seen.get(label, 0), label)
-            self._cache_seen[label] = count
+        """Take the cache's counts, which it keeps itself."""
+        self._families.cache_up.set(1.0 if stats.state == "up" else 0.0)
+        self._grown("cache_bytes", "read", stats.bytes_read)
+        self._grown("cache_bytes", "written", stats.bytes_written)
+        self._grown("cache_errors", "lookup", stats.lookups_failed)
+        self._grown("cache_errors", "write", stats.writes_failed)
+        self._grown("cache_errors", "connection", stats.connections_lost)
+        self._grown("cache_errors", "unreadable", stats.unreadable)
+
+    def _grown(self, family: str, label: str, total: int) -> None:
+        seen = f"{family} {label}"
+        self._count(family, label).pending += total - self._seen.get(seen, 0)
+        self._seen[seen] = total
+
+    def update_gauges(self, fleet: Fleet) -> None:
+        """Take the gauges from the live state; called before they are read, and now and then."""
+        now, families = time.monotonic(), self._families
+        for group in fleet.groups.values():
+            for variant in group.variants.values():
+                threshold = group.thresholds.get(variant.spec.precision)
+                if threshold is not None:
+                    self._set(families.threshold, threshold, group.name, variant.spec.precision)
+                for replica in variant.replicas:
+                    labels = (group.name, variant.name, str(replica.index))
+                    self._set(families.replica_ready, 1.0 if replica.ready else 0.0, *labels)
+                    self._set(families.replica_inflight, replica.inflight, *labels)
+                    self._server_gauges(replica, labels)
+        for place in self._places.values():
+            self._update_windows(place, now)
+
+    def _server_gauges(self, replica: Replica, labels: tuple[str, str, str]) -> None:
+        metrics, families = replica.metrics, self._families
+        if metrics is None:
+            return
+        self._set(families.replica_running, metrics.running, *labels)
+        self._set(families.replica_waiting, metrics.waiting, *labels)
+        self._set(families.replica_kv, metrics.kv_cache_usage, *labels)
+        seconds, count = self._queued.get(labels, (0.0, 0.0))
+        if metrics.queued_requests != count:
+            # Fewer than before: the server has started anew.
+            grown = metrics.queued_requests > count
+            mean = (metrics.queue_seconds - seconds) / (metrics.queued_requests - count) if grown else 0.0
+            self._set(families.replica_queue, max(0.0, mean), *labels)
+            self._queued[labels] = metrics.queue_seconds, metrics.queued_requests
+
+    def _update_windows(self, place: Place, now: float) -> None:
+        idle = place.rates.idle(now)
+        if idle and place.labels not in self._shown:
+            return
+        for window, seconds in WINDOWS.items():
+            rate = place.rates.rate(now, seconds)
+            for family, value in zip(self._families.rates.values(), rate, strict=True):
+                self._set(family, value, *place.labels, window)
+        # Once more with zeros, then it rests.
+        (self._shown.discard if idle else self._shown.add)(place.labels)
+
+    def _set(self, family: Gauge, value: float, *labels: str) -> None:
+        key = (family._name, *labels)
+        child = self._gauges.get(key)
+        if child is None:
+            child = self._gauges[key] = family.labels(*labels)
+        child.set(value)
+
+    def update_drift(self, watch: DriftWatch) -> None:
+        """Show this worker's counts, and the index of all workers'."""
+        families = self._families
+        requests, counts = watch.counts()
+        families.drift_requests.set(requests)
+        for name, bins in counts.items():
+            for number, count in enumerate(bins):
+                self._set(families.drift_bins, count, name, str(number))
+        found = {name: [0.0] * len(bins) for name, bins in counts.items()}
+        for labels, value in self._sums(families.drift_bins):
+            bins_of = found.get(labels["feature"], [])
+            if int(labels["bin"]) < len(bins_of):
+                bins_of[int(labels["bin"])] += value
+        for name, index in indices(found, watch.reference).items():
+            self._set(families.drift_index, index, name)
+
+    def set_calibration(self, group: str, precision: str, error: float, bias: float) -> None:
+        """Show how risks stand against feedback, as a tuning job found it (`classifier.drift.Feedback`)."""
+        self._set(self._families.calibration_error, error, group, precision)
+        self._set(self._families.calibration_bias, bias, group, precision)
+
+    def flush(self) -> None:
+        """Hand on what requests have added; on the event loop's thread alone."""
+        for place in list(self._places.values()):
+            place.flush()
+        for count in self._counts.values():
+            count.flush()
+        for spread in (*self._risks.values(), *self._taken.values()):
+            spread.flush()
+
+    def windows(self) -> list[Window]:
+        """Return the sliding windows of every worker, as they last wrote them (each second)."""
+        found: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
+        for name, family in self._families.rates.items():
+            for labels, value in self._sums(family):
+                key = labels["group"], labels["variant"], labels["replica"], labels["scenario"], labels["window"]
+                found.setdefault(key, {})[name] = value
+        return [Window(*key, Rate(**rate)) for key, rate in sorted(found.items())]
+
+    def _sums(self, gauge: Gauge) -> list[tuple[dict[str, str], float]]:
+        """Return the samples of a gauge that adds up, over all workers."""
+        metrics = gauge.collect()
+        if self._dir is not None:
+            files = [str(path) for path in self._dir.glob("gauge_livesum_*.db")]
+            metrics = MultiProcessCollector.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return [(s.labels, s.value) for m in metrics if m.name == gauge._name for s in m.samples]
 
     def expose(self) -> bytes:
         """Return all metrics in Prometheus's text format: of every worker, whichever answers."""
+        self.flush()
+        return self.render()
+
+    def render(self) -> bytes:
+        """Return the text without a flush: any thread may do this, so that streams need not wait for it."""
         if self._dir is None:
             return generate_latest(self.registry)
         registry = CollectorRegistry()
@@ -198,3 +277,19 @@ class Metrics:
 
 def _status(status: int) -> str:
     return str(status) if 200 <= status <= 599 else "none"
+
+
+def _kind(outcome: Outcome) -> str:
+    """Return what kind of failure it was, from a fixed list; empty for none."""
+    status = outcome.status
+    if outcome.error is None:
+        return ""
+    if status == 499:
+        return "client_left"
+    if status in (429, 503):
+        return "overloaded"
+    if status == 504:
+        return "timeout"
+    if 400 <= status < 500:
+        return "client"
+    return "broken_stream" if status < 400 else "server"

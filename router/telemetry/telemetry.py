@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -11,7 +13,11 @@ from router.decision import Decision
 from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
+from router.telemetry.drift import DriftWatch
+from router.telemetry.logs import say
 from router.telemetry.metrics import Metrics
+from router.telemetry.sampler import Sampler
+from router.telemetry.tracing import Tracing
 
 
 class Sink(Protocol):
@@ -24,34 +30,90 @@ class Sink(Protocol):
 class Telemetry:
     """One worker's telemetry."""
 
-    def __init__(self, metrics: Metrics, sink: Sink | None, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        sink: Sink | None,
+        log: logging.Logger,
+        events_per_s: float = math.inf,
+        *,
+        tracing: Tracing | None = None,
+        access_log: bool = False,
+        drift: DriftWatch | None = None,
+    ) -> None:
         self.metrics = metrics
         self.log = log
+        self.tracing = tracing
+        self.drift = drift
+        self._access_log = access_log
         self._sink = sink
+        self._sampler = Sampler(events_per_s)
+        self.events_left_out = 0
+        """Events that were not made because there were too many."""
 
     def retried(self, outcome: Outcome, why: str) -> None:
         """Tell of an attempt that failed and may be taken over by another replica."""
         self.metrics.retried(outcome)
         replica = outcome.replica.url if outcome.replica is not None else "none"
-        self.log.warning("attempt failed: id=%s replica=%s cause=%r", outcome.request_id, replica, why)
+        say(self.log, logging.WARNING, "attempt failed", id=outcome.request_id, replica=replica, cause=repr(why))
 
     def finished(self, outcome: Outcome) -> None:
         """Tell of an ended request: never its prompt, never a key."""
         self.metrics.finished(outcome)
+        if outcome.trace is not None:
+            outcome.trace.finish(outcome)
         if outcome.error is not None and outcome.error != "client_left":
-            self.log.log(
-                logging.INFO if 400 <= outcome.status < 500 else logging.WARNING,
-                "request failed: id=%s endpoint=%s group=%s variant=%s status=%d error=%s attempts=%d",
-                outcome.request_id,
-                outcome.endpoint.name,
-                outcome.group.name if outcome.group else "none",
-                outcome.variant.name if outcome.variant else "none",
-                outcome.status,
-                outcome.error,
-                outcome.attempts,
-            )
+            self._failed(outcome)
+        if self._access_log:
+            self._access(outcome)
         if self._sink is not None and outcome.decision is not None and outcome.endpoint is not ROUTE:
-            self._sink.put(event_of(outcome))
+            self._put(self._sink, outcome)
+
+    def _failed(self, outcome: Outcome) -> None:
+        level = logging.INFO if 400 <= outcome.status < 500 else logging.WARNING
+        say(
+            self.log,
+            level,
+            "request failed",
+            id=outcome.request_id,
+            endpoint=outcome.endpoint.name,
+            group=outcome.group.name if outcome.group else "none",
+            variant=outcome.variant.name if outcome.variant else "none",
+            status=outcome.status,
+            error=outcome.error,
+            attempts=outcome.attempts,
+        )
+
+    def _access(self, outcome: Outcome) -> None:
+        decision, usage = outcome.decision, outcome.usage
+        say(
+            self.log,
+            logging.INFO,
+            "request",
+            id=outcome.request_id,
+            endpoint=outcome.endpoint.name,
+            group=outcome.group.name if outcome.group else "none",
+            variant=outcome.variant.name if outcome.variant else "none",
+            scenario=decision.scenario if decision else "none",
+            reason=decision.reason if decision else "none",
+            cache=outcome.cache,
+            status=outcome.status,
+            attempts=outcome.attempts,
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            completion_tokens=usage.completion_tokens if usage else 0,
+            ttft_ms=_ms(outcome.ttft_s),
+            e2e_ms=_ms(outcome.ended - outcome.began),
+        )
+
+    def _put(self, sink: Sink, outcome: Outcome) -> None:
+        kept = self._sampler.probability(outcome.ended)
+        if kept < 1.0 and random.random() >= kept:
+            self.events_left_out += 1
+            return
+        event = event_of(outcome)
+        if kept < 1.0:
+            event["sampled"] = kept
+        sink.put(event)
 
 
 def event_of(outcome: Outcome) -> dict[str, object]:

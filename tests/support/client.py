@@ -273,7 +273,10 @@ async def fetch(
     method: str | None = None,
     timeout: float = 10.0,
 ) -> Answer:
-    """One request on a connection of its own; POST where there is a body."""
+    """One request on a connection of its own; POST where there is a body. A URL's password goes as a bearer token."""
+    password = urlsplit(url).password
+    if password is not None and not any(name.lower() == "authorization" for name, _ in headers):
+        headers = [*headers, ("authorization", f"Bearer {password}")]
     async with RawClient(url) as client:
         await client.request(method or ("GET" if body is None else "POST"), path, body, headers)
         return await client.answer(timeout)

@@ -49,15 +49,24 @@ async def test_tokens_and_requests_are_counted_exactly(bitgear: Start, up: Scrip
     await fetch(gear.url, "/v1/chat/completions", chat(model="nope"))
     await until(lambda: gear.worker.app.inflight == 0)
     found = await scrape(gear)
-    variant = (("group", "g"), ("variant", "fp16"))
+    variant = (("group", "g"), ("replica", "0"), ("scenario", "realtime"), ("variant", "fp16"))
     assert found["bitgear_prompt_tokens_total"] == {variant: 17.0}
     assert found["bitgear_completion_tokens_total"] == {variant: 8.0}
     assert sum(found["bitgear_requests_total"].values()) == 4
     assert {dict(k)["status"]: v for k, v in found["bitgear_requests_total"].items()} == {"200": 3.0, "404": 1.0}
     assert found["bitgear_time_to_first_token_seconds_count"] == {variant: 2.0}
     assert found["bitgear_e2e_request_latency_seconds_count"] == {variant: 3.0}
-    assert found["bitgear_replica_ready"] == {(*variant[:1], ("replica", "0"), *variant[1:]): 1.0}
-    assert found["bitgear_events_dropped"] == {(): 0.0}
+    assert found["bitgear_goodput_requests_total"] == found["bitgear_targeted_requests_total"] == {variant: 3.0}
+    assert found["bitgear_goodput_tokens_total"] == {variant: 8.0}
+    assert found["bitgear_hold_time_seconds_count"] == found["bitgear_e2e_request_latency_seconds_count"]
+    assert 0 < found["bitgear_gpu_seconds_total"][variant] <= found["bitgear_e2e_request_latency_seconds_sum"][variant]
+    assert found["bitgear_replica_ready"] == {(*variant[:2], *variant[3:]): 1.0}
+    windows = found["bitgear_window_completion_tokens_per_second"]
+    assert {dict(k)["window"]: v for k, v in windows.items()} == {
+        "10s": 0.8,
+        "1m": pytest.approx(8 / 60),
+        "5m": pytest.approx(8 / 300),
+    }
 
 
 async def test_a_retry_is_counted_for_the_variant_that_failed(bitgear: Start, up: ScriptedUpstream) -> None:
@@ -109,8 +118,19 @@ async def test_case_28_labels_are_bounded_whatever_clients_send(bitgear: Start, 
     assert values["variant"] <= {"fp16", "int8", "none"}
     assert values["scenario"] <= {"realtime", "batch", "edge", "none"}
     assert values["endpoint"] <= {"chat.completions", "completions", "embeddings", "other", "route"}
-    assert values["replica"] == {"0"}
-    assert values["precision"] <= {"int8"}
+    assert values["replica"] <= {"0", "none"}
+    assert values["window"] == {"10s", "1m", "5m"}
+    assert values["kind"] <= {
+        "client",
+        "overloaded",
+        "prompt",
+        "completion",
+        "lookup",
+        "write",
+        "connection",
+        "unreadable",
+    }
+    assert values["precision"] <= {"fp16", "int8", "none"}
     assert values["status"] <= {"200", "400", "404", "405", "503"}
     assert len(found["bitgear_requests_total"]) < 100
 

@@ -224,7 +224,7 @@ async def test_a_mistake_of_ours_is_a_500_with_one_traceback(
     def broken(*_: object) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(gear.worker.app._decider, "question", broken)
+    monkeypatch.setattr(gear.worker.serving.decider, "question", broken)
     answer = await fetch(gear.url, "/v1/chat/completions", QUESTION, [("x-request-id", "find-me")])
     assert (answer.status, answer.json()["error"]["code"]) == (500, "internal_error")
     assert b"ours" not in answer.body

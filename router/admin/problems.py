@@ -1,0 +1,63 @@
+"""Errors of the admin API: one shape, with the fields at fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from redis.exceptions import RedisError
+from starlette.exceptions import HTTPException
+
+from router.config.problems import masked
+from router.control.apply import BadDocument
+from router.control.store import UnreadableDocument
+
+
+class Problem(Exception):  # noqa: N818 - what is told, not what broke
+    """An error for the operator."""
+
+    def __init__(self, status: int, message: str, problems: list[dict[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.problems = problems or []
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error in the same shape."""
+
+    @app.exception_handler(Problem)
+    async def problem(request: Request, error: Problem) -> JSONResponse:
+        return answer(error.status, error.message, error.problems)
+
+    @app.exception_handler(BadDocument)
+    async def bad_document(request: Request, error: BadDocument) -> JSONResponse:
+        return answer(422, str(error), [m._asdict() for m in error.mistakes])
+
+    @app.exception_handler(UnreadableDocument)
+    async def unreadable(request: Request, error: UnreadableDocument) -> JSONResponse:
+        return answer(409, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = [{"field": ".".join(str(p) for p in e["loc"][1:]), "message": str(e["msg"])} for e in error.errors()]
+        return answer(422, "; ".join(f"{p['field']}: {p['message']}" for p in found), found)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        return answer(error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(RedisError)
+    @app.exception_handler(OSError)
+    async def redis(request: Request, error: Exception) -> JSONResponse:
+        return answer(503, f"Redis: {masked(str(error)) or type(error).__name__}")
+
+
+def answer(
+    status: int, message: str, problems: list[dict[str, str]] | None = None, headers: Any = None
+) -> JSONResponse:
+    """Return the error's response."""
+    body = {"error": {"message": message, "problems": problems or []}}
+    return JSONResponse(body, status, headers)

@@ -1,0 +1,80 @@
+"""How a command reaches a running Bitgear: the admin address, and a token for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from router.cli.common import ask, load_config, reachable
+
+TOKEN_VARIABLE = "BITGEAR_ADMIN_TOKEN"  # noqa: S105 - its name
+UrlOption = Annotated[
+    str | None, typer.Option("--url", help="Address of the admin API. Default: from the configuration.")
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", help=f"Token. Default: {TOKEN_VARIABLE}, otherwise the one of the Bitgear that runs there."
+    ),
+]
+_FILE = "admin-token"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A running Bitgear's admin API."""
+
+    url: str
+    token: str | None
+
+    def ask(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> Any:
+        """JSON from the admin API; errors are printed and the command left with code 1."""
+        given = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        return ask(method, self.url + path, body=body, headers={**given, **(headers or {})})
+
+    def patch(self, patch: dict[str, Any], reason: str, *, dry_run: bool) -> None:
+        """Lay a patch on the configuration as it is now, and print what changes."""
+        path = f"/admin/config?dry_run={'true' if dry_run else 'false'}&reason={quote(reason, safe='')}"
+        made = self.ask("PATCH", path, body=patch, headers={"if-match": "*"})
+        typer.echo("would change:" if made["dry_run"] else f"version {made['version']}:")
+        for row in made["diff"]:
+            typer.echo(f"  {row['path']}: {row['before']} -> {row['after']}")
+        if made.get("effect"):
+            typer.echo(f"  effect: {made['effect']}")
+
+
+def operator(url: str | None, token: str | None, config: Path | None) -> Operator:
+    """The admin API at `url`, or at the configuration's address, with the best token there is."""
+    home = None
+    if url is None or not (token or os.environ.get(TOKEN_VARIABLE)):
+        loaded = load_config(config)
+        home = Path(loaded.local.home).expanduser()
+        url = url or reachable(loaded.admin.host, loaded.admin.port)
+    url = url.rstrip("/")
+    return Operator(url, token or os.environ.get(TOKEN_VARIABLE) or (_own(home, url) if home is not None else None))
+
+
+def write_own(folder: Path, token: str, url: str) -> Path:
+    """Keep the token that Bitgear made for itself in its run folder, for this user alone; the file comes back."""
+    path = folder / _FILE
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token + "\n")
+    (folder / f"{_FILE}.url").write_text(url)
+    return path
+
+
+def _own(home: Path, url: str) -> str | None:
+    """The token of this user's Bitgear that runs at `url`."""
+    for file in sorted((home / "run").glob(f"run-*/{_FILE}")):
+        try:
+            if (file.parent / f"{_FILE}.url").read_text().strip() == url:
+                return file.read_text().strip()
+        except OSError:
+            continue
+    return None

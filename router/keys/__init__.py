@@ -1,0 +1,1 @@
+"""API keys of applications: who may ask what, and how often."""

@@ -1,0 +1,72 @@
+"""API keys through the admin API, and what they do on the applications' address."""
+
+from __future__ import annotations
+
+import logging
+
+import openai
+import pytest
+
+from tests.router.admin.conftest import Operator
+from tests.support.client import chat, fetch
+
+
+async def ask(operator: Operator, key: str | None, model: str = "g") -> int:
+    headers = [("authorization", f"Bearer {key}")] if key else []
+    return (await fetch(operator.gear.url, "/v1/chat/completions", chat(model=model), headers)).status
+
+
+async def test_keys_are_made_used_disabled_and_revoked(operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert await ask(operator, None) == 200
+    made = await operator("POST", "/admin/keys", {"name": "app", "tenant": "ann", "max_concurrent": 5})
+    assert made.status_code == 201
+    key = made.json()["key"]
+    assert (await operator("POST", "/admin/keys", {"name": "app"})).status_code == 409
+    assert (await ask(operator, None), await ask(operator, "sk-other"), await ask(operator, key)) == (401, 401, 200)
+    assert (await fetch(operator.gear.url, "/v1/models")).status == 401
+    assert (await fetch(operator.gear.url, "/health")).status == 200
+    listed = await operator("GET", "/admin/keys")
+    assert [(k["name"], k["tenant"], k["source"]) for k in listed.json()] == [("app", "ann", "api")]
+    assert (await operator("PATCH", "/admin/keys/app", {"disabled": True})).json()["disabled"] is True
+    assert await ask(operator, key) == 403
+    await operator("PATCH", "/admin/keys/app", {"disabled": False})
+    assert await ask(operator, key) == 200
+    assert (await operator("DELETE", "/admin/keys/app")).status_code == 200
+    # Without any key left nobody is served: revoking the last one must not open the door.
+    assert (await ask(operator, key), await ask(operator, None)) == (401, 401)
+    # Going back to an older version does not bring a revoked key back.
+    await operator("POST", "/admin/rollback", {"version": 1})
+    assert await ask(operator, key) == 401
+    assert (await operator("DELETE", "/admin/keys")).status_code == 200
+    assert await ask(operator, None) == 200
+    pages = [
+        listed.text,
+        (await operator("GET", "/admin/audit")).text,
+        (await operator("GET", "/admin/versions/1")).text,
+    ]
+    assert not any(key in text for text in [*pages, caplog.text])
+
+
+async def test_a_key_limits_groups_and_rate_in_openais_words(operator: Operator) -> None:
+    body = {"name": "slow", "groups": ["g"], "requests_per_minute": 6}
+    key = (await operator("POST", "/admin/keys", body)).json()["key"]
+    client = openai.AsyncOpenAI(base_url=operator.gear.url + "/v1", api_key=key, max_retries=0)
+    assert [m.id for m in (await client.models.list()).data] == ["g", "g@fp16"]
+    with pytest.raises(openai.RateLimitError) as caught:
+        await client.models.list()
+    assert 1 <= int(caught.value.response.headers["retry-after"]) <= 10
+    wrong = openai.AsyncOpenAI(base_url=operator.gear.url + "/v1", api_key="wrong", max_retries=0)
+    with pytest.raises(openai.AuthenticationError):
+        await wrong.models.list()
+    other = (await operator("POST", "/admin/keys", {"name": "other", "groups": ["h"]})).json()["key"]
+    assert await ask(operator, other) == 403
+    await client.close()
+    await wrong.close()
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"name": ""}, {"name": "a b"}, {"name": "a", "requests_per_minute": 0}, {"name": "a", "x": 1}]
+)
+async def test_a_wrong_order_is_422(operator: Operator, body: dict[str, object]) -> None:
+    assert (await operator("POST", "/admin/keys", body)).status_code == 422
