@@ -2,9 +2,9 @@
 
     python benchmarks/soak.py [--requests 100000] [--minutes 10] [--fail-every 50] [--max-slope 0.5]
 
-Each cycle loads plain answers, whole streams, streams and plain requests that the client leaves, some of both from the
-cache or waiting for one call, and long bodies, while every Nth answer of the stub fails (a 500, or an error event inside a stream). Memory is read after each cycle; the slope
-is a straight line through the second half of the run, MiB per 10,000 requests, by which time pools and caches are full
+Each cycle loads plain answers, whole streams, streams and plain requests that the client leaves, plain ones from the
+cache or waiting for one call, and long bodies, while every Nth answer of the stub fails (a 500, or an error event
+inside a stream). Memory is read after each cycle; the slope is a straight line through the second half of the run, MiB per 10,000 requests, by which time pools and caches are full
 (the stream of events is kept short here, so that the private Valkey server's memory is as flat as the rest).
 It exits with 1 where the slope is above the limit, more answers failed than the stub made fail, or streams are still
 running at the stub after the last client is gone.
