@@ -5,8 +5,9 @@
 The traces (Azure/AzurePublicDataset, CC-BY) tell when each request came and how many tokens went in and out, not what it
 said: so which request repeats another is drawn here, by Zipf's law with the given exponents over the trace's own
 requests. The figures say what the cache does with such repeats, not how often your users repeat themselves. Every
-request is at temperature 0; requests run as they came, `--speedup` times as fast, over at most 64 connections. It exits
-with 1 on any error.
+request is at temperature 0; requests run as they came, `--speedup` times as fast, over at most 64 connections. `passed_by`
+counts those that came while the cache was away, as it is when Valkey does not answer within `cache.timeout_ms` on a
+machine that is too busy. It exits with 1 on any error.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def play(peer: Peer, rows: list[Row], numbers: list[int], speedup: float) -> dic
         / sum(rows[n].prompt_tokens for n in numbers),
         "p50_ms": percentile([t for t, _ in answers], 0.5) * 1000,
         "p99_ms": percentile([t for t, _ in answers], 0.99) * 1000,
-        "errors": sum(told not in ("hit", "miss") for _, told in answers),
+        "passed_by": sum(told == "bypass" for _, told in answers),
+        "errors": sum(told not in ("hit", "miss", "bypass") for _, told in answers),
     }
 
 
