@@ -37,6 +37,7 @@ from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
+from router.replay import dry_run
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
@@ -113,6 +114,7 @@ class Worker:
                 follow=self._follower.stats,
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
+                effect=dry_run(runtime, scorer.thresholds, password),
             ),
             tokens,
         )
