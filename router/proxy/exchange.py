@@ -273,5 +273,13 @@ class Exchange:
                 "max_risk_unavailable",
                 retry_s,
             )
+        if decision.reason == "overloaded":
+            return ApiError(
+                503,
+                f"No variant of {group.name!r} would answer in time (scenario {decision.scenario}); try again later.",
+                None,
+                "overloaded",
+                max(1.0, retry_s),
+            )
         what = f"Variant {pin!r} of {group.name!r}" if pin is not None else f"Every variant of {group.name!r}"
         return ApiError(503, f"{what} is starting, overloaded or down.", "model", "variant_unavailable", retry_s)

@@ -121,7 +121,7 @@ def event_of(outcome: Outcome) -> dict[str, object]:
     decision, usage = outcome.decision, outcome.usage
     event: dict[str, Any] = {
         "id": outcome.request_id,
-        "t": round(time.time(), 3),
+        "t": outcome.at or round(time.time(), 3),
         "endpoint": outcome.endpoint.name,
         "group": outcome.group.name if outcome.group else None,
         "variant": outcome.variant.name if outcome.variant else None,
@@ -137,16 +137,18 @@ def event_of(outcome: Outcome) -> dict[str, object]:
         "e2e_ms": _ms(outcome.ended - outcome.began),
         "risks": dict(outcome.risks),
     }
+    if outcome.tenant is not None:
+        event["tenant"] = outcome.tenant
     if outcome.cache_key is not None:
         event["cache"] = outcome.cache
         event["cache_key"] = outcome.cache_key
-        event["tenant"] = outcome.tenant
     if outcome.cache == "hit":
         event["cache_age_s"] = outcome.cache_age_s
         event["cache_likeness"] = outcome.cache_likeness
     if outcome.cache_check is not None:
         event["cache_check"] = outcome.cache_check
     if decision is not None:
+        event["generates"] = outcome.endpoint.generates
         event.update(_decided(decision, outcome.question))
     return event
 
@@ -182,6 +184,12 @@ def _decided(decision: Decision, question: Question | None) -> dict[str, Any]:
         ],
     }
     if question is not None:
+        if not all(c.fits for c in decision.candidates):
+            # Only then may the choice depend on how long the contexts are.
+            variants = question.target.group.variants
+            found["max_model_lens"] = [
+                variants[c.variant].max_model_len if c.variant in variants else None for c in decision.candidates
+            ]
         facts, scenario, exploration = question.facts, question.target.scenario, question.exploration
         found["draw"], found["dice"] = question.draw, question.dice
         found["exploration"] = [exploration.share, exploration.max_risk]
