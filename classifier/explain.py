@@ -23,6 +23,10 @@ def explain(classifier: Trained, request: Mapping[str, object]) -> str:
         f"tools {conversation.tools}, structured {'yes' if conversation.structured else 'no'}, "
         f"sampled {'yes' if conversation.sampled else 'no'}"
     )
+    if features.small_talk:
+        lines.append("small talk and nothing else: the least risk, whatever the model says")
+    elif calibration.suspicious(features):
+        lines.append(f"unlikely form{f' ({features.odd})' if features.odd else ''}: the risk is not let under a floor")
     values = dict(zip(NAMES, features.vector, strict=True))
     parts = classifier.artefact.model.contributions(features)
     lines.append("feature                 value    moves int4's log-odds by")
