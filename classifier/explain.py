@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from classifier.features import NAMES
 from classifier.scoring import Trained
+from classifier.segments import segment_of
 
 _SHOWN = 8
 
@@ -27,6 +28,12 @@ def explain(classifier: Trained, request: Mapping[str, object]) -> str:
         lines.append("small talk and nothing else: the least risk, whatever the model says")
     elif calibration.suspicious(features):
         lines.append(f"unlikely form{f' ({features.odd})' if features.odd else ''}: the risk is not let under a floor")
+    segments = classifier.artefact.segments
+    if segments is not None:
+        name = segment_of(features)
+        proven = any(value is not None for value in segments.decided.get(name, ()))
+        decides = "the prompt" if segments.per_prompt else "the segment's mean"
+        lines.append(f"segment {name}: {'proven for some precisions, otherwise ' if proven else ''}{decides} decides")
     values = dict(zip(NAMES, features.vector, strict=True))
     parts = classifier.artefact.model.contributions(features)
     lines.append("feature                 value    moves int4's log-odds by")
