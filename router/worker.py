@@ -41,6 +41,8 @@ from router.telemetry import EventCounts, Metrics, Telemetry
 from router.telemetry.drift import build_drift
 from router.telemetry.logs import configure
 from router.telemetry.tracing import TracingSetupError, build_tracing
+from router.tuning.jobs import Jobs
+from router.tuning.service import TuningService
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
@@ -104,11 +106,17 @@ class Worker:
                 follow=self._follower.stats,
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
+                tuning=self._tuning(),
             ),
             tokens,
         )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+
+    def _tuning(self) -> TuningService | None:
+        if self._control is None:
+            return None
+        return TuningService(Jobs(self._control.client), self._control, tuple(self._runtime.groups()))
 
     @property
     def serving(self) -> Serving:

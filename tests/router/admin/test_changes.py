@@ -153,7 +153,13 @@ async def test_a_purge_is_in_the_audit_log(operator: Operator) -> None:
     assert "sk-secret" not in audit.text
 
 
-async def test_tuning_says_that_it_is_not_there(operator: Operator) -> None:
-    answer = await operator("GET", "/admin/tuning/jobs/nothing")
-    assert answer.status_code in (404, 503)
-    assert answer.json()["error"]["message"]
+async def test_tuning_is_paused_and_asked(operator: Operator) -> None:
+    assert (await operator("GET", "/admin/tuning/jobs/nothing")).status_code == 404
+    assert (await operator("GET", "/admin/tuning/jobs")).json() == []
+    assert (await operator("POST", "/admin/tuning/groups/nothing/pause")).status_code == 404
+    assert (await operator("POST", "/admin/tuning/groups/g/pause")).json()["paused"] is True
+    assert (await operator("GET", "/admin/groups/g/thresholds")).json()["paused"] is True
+    assert (await operator("GET", "/admin/audit")).json()[0]["by"] == "tester"
+    assert (await operator("POST", "/admin/tuning/groups/g/resume")).json()["paused"] is False
+    assert (await operator("POST", "/admin/tuning/jobs", {"group": "g"})).json()["accepted"] is True
+    assert set((await operator("GET", "/admin/tuning")).json()["groups"]) == {"g"}
