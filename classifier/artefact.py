@@ -12,6 +12,7 @@ from typing import Any
 from classifier.calibration import Calibration
 from classifier.features import FEATURE_VERSION
 from classifier.models import Model, ModelError, build
+from classifier.segments import Segments
 
 FORMAT = 1
 """Layout of the file."""
@@ -36,6 +37,8 @@ class Artefact:
     calibration: Calibration
     content: Mapping[str, Any]
     """The whole file: labels, data, figures, date and the card's text included."""
+    segments: Segments | None = None
+    """What was proven of segments on the user's own variants; None: nothing."""
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -97,12 +100,16 @@ def _parse(content: Mapping[str, Any], where: str) -> Artefact:
         raise ArtefactError(f"{where}: `model` and `calibration` must be objects")
     if not isinstance(name, str) or not isinstance(date, str):
         raise ArtefactError(f"{where}: `name` and `date` must be strings")
+    listed = content.get("segments")
+    if listed is not None and not isinstance(listed, dict):
+        raise ArtefactError(f"{where}: `segments` must be an object")
     kind, parameters = model.get("kind"), model.get("parameters")
     if not isinstance(kind, str) or not isinstance(parameters, dict):
         raise ArtefactError(f"{where}: `model` needs a `kind` and `parameters`")
     try:
         built = build(kind, parameters)
         made = Calibration.from_content(calibration)
+        segments = Segments.from_content(listed) if isinstance(listed, dict) else None
     except ModelError as error:
         raise ArtefactError(f"{where}: {error}") from None
     return Artefact(
@@ -112,6 +119,7 @@ def _parse(content: Mapping[str, Any], where: str) -> Artefact:
         model=built,
         calibration=made,
         content=content,
+        segments=segments,
     )
 
 

@@ -89,16 +89,20 @@ class Calibration:
         return calibration
 
     def standard(self, score: float, features: Features) -> float:
-        """Return the standardised, clipped score; for a text of unlikely form, at least `floor`."""
+        """Return the standardised, clipped score: the least for a greeting, at least `floor` for a text of unlikely form."""
+        if features.small_talk:
+            return -self.clip
         score += self.han_shift * features.vector[_HAN]
         z = min(max((score - self.mean) / self.scale, -self.clip), self.clip)
         return self.floor if z < self.floor and self.suspicious(features) else z
 
     def suspicious(self, features: Features) -> bool:
-        """Whether the text's form (repetition, runs of signs, digits or line breaks) lies outside the training data.
+        """Whether the text's form is odd (`form.odd_form`) or lies outside the training data (shares of signs, repetition).
 
         Such text is easy to append to a request and moves scores at will, so it must not buy a lower risk.
         """
+        if features.odd:
+            return True
         vector, low, high = features.vector, self.low, self.high
         return any(vector[index] < low[index] or vector[index] > high[index] for index in _FORM)
 

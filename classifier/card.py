@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from classifier.artefact import Artefact
+from classifier.own_card import own_card
 
 _DATA = """| data | used for | source and licence |
 | --- | --- | --- |
@@ -20,6 +21,8 @@ None of these texts is part of the artefact, except single words where the model
 
 def card(artefact: Artefact) -> str:
     """Return the card, Markdown."""
+    if artefact.segments is not None:
+        return own_card(artefact)
     content = artefact.content
     figures = content["figures"]
     low, high = figures["auc_int4_interval"]

@@ -34,6 +34,10 @@ def train(
     name: Annotated[str, typer.Option(help="Name of the artefact; part of its version.")] = "default",
     date: Annotated[str, typer.Option(help="Date written into it; today when empty.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a sentence encoder (sentence-transformers, model2vec); for `embedding`."),
+    ] = None,
 ) -> None:
     """Train a model on public outcomes, calibrate it, and write one artefact with its card."""
     try:
@@ -41,7 +45,9 @@ def train(
     except ImportError:
         raise typer.BadParameter(_NO_EXTRA) from None
     try:
-        artefact = write(data, kind, out, name=name, date=date or datetime.date.today().isoformat(), seed=seed)
+        artefact = write(
+            data, kind, out, name=name, date=date or datetime.date.today().isoformat(), seed=seed, encoder=encoder
+        )
     except (ValueError, KeyError) as error:
         typer.secho(str(error), err=True, fg="red")
         raise typer.Exit(1) from None

@@ -17,11 +17,11 @@ import numpy as np
 from classifier import data
 from classifier.evaluate import Array, figures, random_figures
 from classifier.features import Features
-from classifier.fit import BLEND, FITTERS, blend_of, group_folds
+from classifier.fit import BLEND, FITTERS, blend_of, group_folds, guarded_of
 from classifier.models import build
 from classifier.train import examples, features_of, scores_of
 
-TRAINED = ("linear", "trees", "words", "blend")
+TRAINED = ("linear", "trees", "words", "growing", "blend", "guarded")
 """The models that learn."""
 
 
@@ -115,10 +115,12 @@ def _fit(
 ) -> dict[str, dict[str, object]]:
     """Fit each kind once; a blend takes its members from those already fitted."""
     rows = examples(outcomes, features)
-    wanted = [*kinds, *(BLEND if "blend" in kinds else ())]
-    fitted = {kind: FITTERS[kind](rows, seed) for kind in dict.fromkeys(wanted) if kind != "blend"}
-    if "blend" in kinds:
+    made_of_others = {"blend", "guarded"} & set(kinds)
+    wanted = [*kinds, *(BLEND if made_of_others else ())]
+    fitted = {kind: FITTERS[kind](rows, seed) for kind in dict.fromkeys(wanted) if kind not in made_of_others}
+    if made_of_others:
         fitted["blend"] = blend_of(rows, fitted)
+        fitted["guarded"] = guarded_of(fitted["blend"])
     return fitted
 
 

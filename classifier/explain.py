@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from classifier.features import NAMES
 from classifier.scoring import Trained
+from classifier.segments import segment_of
 
 _SHOWN = 8
 
@@ -23,6 +24,12 @@ def explain(classifier: Trained, request: Mapping[str, object]) -> str:
         f"tools {conversation.tools}, structured {'yes' if conversation.structured else 'no'}, "
         f"sampled {'yes' if conversation.sampled else 'no'}"
     )
+    segments = classifier.artefact.segments
+    if segments is not None:
+        name = segment_of(features)
+        proven = any(value is not None for value in segments.decided.get(name, ()))
+        decides = "the prompt" if segments.per_prompt else "the segment's mean"
+        lines.append(f"segment {name}: {'proven for some precisions, otherwise ' if proven else ''}{decides} decides")
     values = dict(zip(NAMES, features.vector, strict=True))
     parts = classifier.artefact.model.contributions(features)
     lines.append("feature                 value    moves int4's log-odds by")

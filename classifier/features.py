@@ -1,19 +1,21 @@
 """Cheap features of a conversation: counts of bytes by class, words, and cues of the kind of work.
 
-One pass maps each byte of the UTF-8 text to a class, the rest is counting in C: about 50 µs for 1,000 tokens. Nearly all
-are shares or densities, so that a long history does not by itself make a request look hard.
+One pass maps each byte of the UTF-8 text to a class, the rest is counting in C. Nearly all are shares or densities, so that a
+long history does not by itself make a request look hard.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
 
 from classifier.conversation import Conversation
 from classifier.cues import CHINESE, CHINESE_PATTERN, ENGLISH, ENGLISH_WORDS, KINDS
+from classifier.form import is_small_talk, odd_form
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 """Grows whenever a feature's meaning changes: an artefact fits one version only."""
 
 NAMES = (
@@ -38,6 +40,10 @@ NAMES = (
     *(f"cue_{kind}" for kind in KINDS),
 )
 """The features, in the order of a vector."""
+GROWING = frozenset(
+    ("log_tokens", "log_digits", "log_operators", "log_lines", "questions", "log_sentences", "fenced_code", "latex")
+) | {name for name in NAMES if name.startswith("cue_")}
+"""Features that counts make: appended text can raise but not lower them."""
 
 (
     _DIGIT,
@@ -86,7 +92,7 @@ _CLASS = _classes()
 _WORDS = bytes(
     c + 32 if 65 <= c <= 90 else c if 48 <= c <= 57 or 97 <= c <= 122 or c >= 0x80 else 32 for c in range(256)
 )
-_CUE_CHARS = 2_000
+_CUE_CHARS = 900
 _BASE64 = re.compile(r"base64,[A-Za-z0-9+/=_-]*")
 
 
@@ -100,21 +106,38 @@ class Features:
     """The distinct lower-case words of the conversation, UTF-8."""
     conversation: Conversation
     """Where they come from."""
+    sequence: Sequence[bytes] = ()
+    """The words in their order, repetitions included."""
+    odd: str = ""
+    """What is unlikely about the text's form (`form.odd_form`); empty when nothing is."""
+    small_talk: bool = False
+    """Greetings, thanks and the like, and nothing else."""
 
 
 def extract(conversation: Conversation) -> Features:
     """Return the features of a conversation. Cost is bounded by `conversation.MAX_CHARS`."""
-    text = conversation.text
+    text = conversation.text.strip()
     if "base64," in text:
         text = _BASE64.sub(" ", text)
+    found = measure(text, conversation)
+    return Features(
+        found.vector,
+        found.words,
+        conversation,
+        found.sequence,
+        odd_form(text, found.sequence, found.words),
+        is_small_talk(text, found.words),
+    )
+
+
+def measure(text: str, conversation: Conversation) -> Features:
+    """Return the features of `text`, all or a piece of the conversation's, as if the whole turn were like it."""
     # Lone surrogates are legal in JSON and have no UTF-8 form.
     raw = text.encode("utf-8", "replace")
     classes = raw.translate(_CLASS)
     count = classes.count
     digits = count(_DIGIT)
     operators = count(_OPERATOR)
-    symbols = count(_SYMBOL)
-    upper = count(_UPPER)
     newlines = count(_NEWLINE)
     han = count(_HAN)
     other = count(_OTHER)
@@ -136,8 +159,9 @@ def extract(conversation: Conversation) -> Features:
         # lengths mean the same in both scripts.
         size += 2.0 * han
         word_count += int(han / 1.7)
-        # Heaps' law with an English exponent: counting distinct characters would cost more than all the rest.
-        distinct_count += int((han / 1.7) ** 0.9)
+        # Heaps' law with an English exponent, less where the same characters come again and again.
+        variety = min(len(set(text)) / (0.6 * han**0.8), 1.0)
+        distinct_count += int(variety * (han / 1.7) ** 0.9)
     # A few typical words more: in a very short text, shares would say little and swing widely.
     turn_size = size
     size += 57.0
@@ -161,8 +185,8 @@ def extract(conversation: Conversation) -> Features:
         log1p(digits * scale),
         operators / size,
         log1p(operators * scale),
-        symbols / size,
-        upper / size,
+        count(_SYMBOL) / size,
+        count(_UPPER) / size,
         newlines / size,
         log1p(newlines * scale),
         min(size / word_count, 24.0),
@@ -176,4 +200,4 @@ def extract(conversation: Conversation) -> Features:
         float("$" in text or "\\" in text),
         *[log1p(cue) for cue in cues],
     )
-    return Features(vector=vector, words=distinct, conversation=conversation)
+    return Features(vector, distinct, conversation, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,21 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from classifier.encoders import EncoderError, fingerprint, open_encoder
 from classifier.evaluate import Array
-from classifier.features import NAMES, Features
+from classifier.features import GROWING, NAMES, Features
 from classifier.models import build
 
 _RIDGE = 30.0
 _WORD_RIDGE = 10.0
 _WORD_SMOOTHING = 4.0
 _LEAST_PROMPTS = 4
-_TREES = 80
+_TREES = 30
+_GROWING_TREES = 30
+_SLACK = 0.1
+_NEAREST = 100
+_WORDS_OF_A_NEIGHBOUR = 24
+_EMBEDDING_RIDGE = 1.0
 _TAIL = 0.005
 
 
@@ -32,10 +39,15 @@ class Examples:
     target: Array
     groups: Sequence[str]
     """Rows of one group (subject, task, or the prompt itself) stay together when the rows are split."""
+    encoder: Path | None = None
+    """Folder of a sentence encoder, for models that need one."""
 
     def part(self, rows: Sequence[int]) -> Examples:
         """Return some of the rows."""
-        return Examples([self.features[i] for i in rows], self.target[list(rows)], [self.groups[i] for i in rows])
+        kept = list(rows)
+        return Examples(
+            [self.features[i] for i in kept], self.target[kept], [self.groups[i] for i in kept], self.encoder
+        )
 
     def matrix(self) -> Array:
         """Return the features as rows."""
@@ -76,22 +88,31 @@ def fit_nothing(examples: Examples, seed: int = 0) -> dict[str, object]:
 
 
 def fit_trees(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """Gradient-boosted trees of eight leaves on the features; more length never means an easier prompt."""
+    """Gradient-boosted trees of sixteen leaves; more of what `GROWING` counts never means an easier prompt."""
+    return _boosted(np.round(examples.matrix(), 6), examples.target, _TREES, 16, seed)
+
+
+def fit_growing(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """Trees of eight leaves on the `GROWING` features alone: no text can be appended that lowers the score."""
     rows = np.round(examples.matrix(), 6)
-    monotone = [int(name == "log_tokens") for name in NAMES]
+    rows[:, [name not in GROWING for name in NAMES]] = 0.0
+    return _boosted(rows, examples.target, _GROWING_TREES, 8, seed)
+
+
+def _boosted(rows: Array, target: Array, trees: int, leaves: int, seed: int) -> dict[str, object]:
     model = HistGradientBoostingRegressor(
-        max_iter=_TREES,
-        learning_rate=0.06,
-        max_leaf_nodes=8,
+        max_iter=trees,
+        learning_rate=0.12,
+        max_leaf_nodes=leaves,
         min_samples_leaf=40,
         l2_regularization=5.0,
-        monotonic_cst=monotone,
+        monotonic_cst=[int(name in GROWING) for name in NAMES],
         early_stopping=False,
         random_state=seed,
     )
     # On so few rows, threads cost more than they give.
     with threadpool_limits(limits=1):
-        model.fit(rows, examples.target)
+        model.fit(rows, target)
     return export_trees(model)
 
 
@@ -145,12 +166,48 @@ def _words(words: frozenset[bytes]) -> list[str]:
     return [word.decode("ascii") for word in words if word.isascii() and word.isalpha() and len(word) <= 20]
 
 
-BLEND = ("linear", "trees", "words")
-"""Members of a blend, of equal weight."""
+def fit_neighbours(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """Return the training prompts' rarest words and targets: what the nearest are looked up in."""
+    counter = CountVectorizer(binary=True, analyzer=_words, min_df=_LEAST_PROMPTS, dtype=np.float64)
+    rows = counter.fit_transform([item.words for item in examples.features]).tocsr()
+    idf = np.log((1 + rows.shape[0]) / np.asarray(rows.sum(axis=0)).ravel())
+    kept = []
+    for number in range(rows.shape[0]):
+        found = rows.indices[rows.indptr[number] : rows.indptr[number + 1]].tolist()
+        kept.append(sorted(sorted(found, key=lambda i: (-idf[i], i))[:_WORDS_OF_A_NEIGHBOUR]))
+    return {
+        "words": counter.get_feature_names_out().tolist(),
+        "idf": rounded(idf),
+        "rows": kept,
+        "target": [float(f"{value:.4g}") for value in examples.target],
+        "nearest": _NEAREST,
+        "prior": 1.0,
+    }
+
+
+def fit_embedding(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """Ridge regression on a sentence encoder's vectors. Raises `EncoderError` when the examples name no encoder."""
+    if examples.encoder is None:
+        raise EncoderError("an embedding model needs the folder of a sentence encoder: `--encoder FOLDER`")
+    encoder = open_encoder(examples.encoder)
+    rows = np.array([encoder.encode(item.conversation.text) for item in examples.features], dtype=np.float64)
+    model = Ridge(alpha=_EMBEDDING_RIDGE).fit(rows, examples.target)
+    return {
+        "folder": str(examples.encoder),
+        "fingerprint": fingerprint(examples.encoder),
+        "intercept": float(model.intercept_),
+        "weights": rounded(model.coef_),
+    }
+
+
+BLEND = ("linear", "trees", "words", "growing")
+"""Members of a blend."""
+KEPT = 2
+"""So many of its highest scores count."""
 
 
 def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """The mean of the members, standardised on the training prompts."""
+    """The mean of the highest of the members' scores, standardised on the training prompts."""
     return blend_of(examples, {kind: FITTERS[kind](examples, seed) for kind in BLEND})
 
 
@@ -166,10 +223,19 @@ def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dic
                 "parameters": fitted[kind],
                 "mean": float(scores.mean()),
                 "scale": float(scores.std()) or 1.0,
-                "weight": 1 / len(BLEND),
             }
         )
-    return {"members": members}
+    return {"members": members, "kept": KEPT}
+
+
+def fit_guarded(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """A blend that is held to what it says of a conversation's beginnings."""
+    return guarded_of(fit_blend(examples, seed))
+
+
+def guarded_of(blend: dict[str, object]) -> dict[str, object]:
+    """Return the guarded form of a fitted blend."""
+    return {"kind": "blend", "parameters": blend, "slack": _SLACK}
 
 
 def group_folds(groups: Sequence[str], folds: int, seed: int) -> Array:
@@ -188,7 +254,11 @@ FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {
     "linear": fit_linear,
     "trees": fit_trees,
     "words": fit_words,
+    "growing": fit_growing,
+    "neighbours": fit_neighbours,
+    "embedding": fit_embedding,
     "blend": fit_blend,
+    "guarded": fit_guarded,
     "length": fit_nothing,
     "constant": fit_nothing,
     "random": fit_nothing,

@@ -39,7 +39,10 @@ class Trained:
         calibration = artefact.calibration
         z = calibration.standard(artefact.model.score(features), features)
         risks = calibration.probabilities(z, features)
-        return Risks(risks, calibration.uncertainty(z, risks["int4"], features), artefact.version)
+        uncertainty = calibration.uncertainty(z, risks["int4"], features)
+        if artefact.segments is not None:
+            risks = artefact.segments.apply(risks, features)
+        return Risks(risks, uncertainty, artefact.version)
 
 
 def shipped() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,13 @@ def question_key(prompt: str) -> str:
     return re.sub(r"\W+", "", text.lower())[-160:]
 
 
-def train(folder: Path, kind: str, seed: int = 0) -> Trained:
-    """Fit a model of this kind and calibrate it. Raises `data.DataError` when a file is missing."""
+def train(folder: Path, kind: str, seed: int = 0, encoder: Path | None = None) -> Trained:
+    """Fit a model of this kind and calibrate it. Raises `data.DataError` when a file is missing.
+
+    `encoder` is the folder of a sentence encoder, for the kinds that need one.
+    """
     learnt = training_outcomes(folder)
-    rows = examples(learnt)
+    rows = replace(examples(learnt), encoder=encoder)
     parameters = FITTERS[kind](rows, seed)
     model = build(kind, parameters)
     low, high = ranges(rows.matrix())
@@ -117,9 +120,11 @@ def train(folder: Path, kind: str, seed: int = 0) -> Trained:
     return Trained(parameters, calibration, _figures(kind, z, losses, calibration, prior, len(learnt)))
 
 
-def write(folder: Path, kind: str, path: Path, *, name: str, date: str, seed: int = 0) -> Artefact:
+def write(
+    folder: Path, kind: str, path: Path, *, name: str, date: str, seed: int = 0, encoder: Path | None = None
+) -> Artefact:
     """Train, write the artefact and its card (`.md` beside it), and return the artefact."""
-    made = train(folder, kind, seed)
+    made = train(folder, kind, seed, encoder)
     content: dict[str, Any] = {
         "name": name,
         "date": date,

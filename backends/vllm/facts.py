@@ -51,9 +51,9 @@ class ModelFacts:
         per_weight = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4 / group, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
         return math.ceil(self.projections * per_weight.get(precision, 2.0)) + 2 * self.others
 
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of KV cache one token takes: keys and values, every layer, 16 bits."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+    def kv_bytes_per_token(self, value_bytes: int = 2) -> int:
+        """Bytes of KV cache one token takes: keys and values, every layer, `value_bytes` each number."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * value_bytes
 
 
 BUILT_IN_FACTS = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from backends.vllm.engine import probe
 
 GIB = 1024**3
+_BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
 _UNLIMITED = 1 << 60
 """cgroup v1 writes its 'no limit' as a number of this order."""
 
@@ -35,6 +36,8 @@ class Machine:
     memory_gib: float
     """Memory that new processes can take now, GiB (cgroup limits counted)."""
     gpus: tuple[Gpu, ...] = ()
+    bfloat16: bool = True
+    """Whether the CPU multiplies bfloat16 by instructions of its own (AVX512-BF16, AMX, Arm's BF16)."""
 
 
 def detect(python: str | None = None) -> Machine:
@@ -46,7 +49,21 @@ def detect(python: str | None = None) -> Machine:
     gpus = _gpus()
     if gpus and python is not None and probe(python).build == "cpu":
         gpus = ()
-    return Machine(cores=_cores(), memory_gib=available_memory_gib(Path("/")), gpus=gpus)
+    return Machine(
+        cores=_cores(), memory_gib=available_memory_gib(Path("/")), gpus=gpus, bfloat16=has_bfloat16(Path("/"))
+    )
+
+
+def has_bfloat16(root: Path) -> bool:
+    """Whether `/proc/cpuinfo` lists instructions for bfloat16; True where it lists no flags at all (not Linux).
+
+    `root` is `/`; tests give a folder with a file of the same name.
+    """
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip().lower() in ("flags", "features"):
+            return not _BFLOAT16_FLAGS.isdisjoint(value.split())
+    return True
 
 
 def _cores() -> tuple[int, ...]:

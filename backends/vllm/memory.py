@@ -46,6 +46,6 @@ def cpu_need(facts: ModelFacts | None, precision: str, kv_gib: int, *, binds_cor
     return Need(weights, float(kv_gib), CPU_OVERHEAD_GIB + (CPU_WORKER_GIB if binds_cores else 0.0))
 
 
-def tokens_in(kv_gib: float, facts: ModelFacts) -> int:
-    """Tokens whose keys and values fit into `kv_gib`, in whole blocks of 128."""
-    return int(kv_gib * GIB // facts.kv_bytes_per_token()) // 128 * 128
+def tokens_in(kv_gib: float, facts: ModelFacts, value_bytes: int = 2) -> int:
+    """Tokens whose keys and values, of `value_bytes` each, fit into `kv_gib`, in whole blocks of 128."""
+    return int(kv_gib * GIB // facts.kv_bytes_per_token(value_bytes)) // 128 * 128

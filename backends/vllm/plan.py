@@ -68,7 +68,7 @@ def _variant_plan(
         kind="vllm",
         processes=specs,
         served_model=_served_names(variant)[0],
-        checkpoint=variant.weights.words,
+        checkpoint="; ".join(filter(None, (variant.weights.words, placed[0].note))),
         memory_gib=sum(p.need.total_gib for p in placed),
         arithmetic=f"{first.words(len(placed))} on {'; '.join(where)}"
         + ("" if variant.facts else " (weights not counted: unknown before the download)"),

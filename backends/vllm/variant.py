@@ -51,3 +51,5 @@ class Placement:
     need: Need
     where: str = "CPU"
     gpus: tuple[int, ...] = ()
+    note: str = ""
+    """What the variant's name doesn't tell about how it is computed."""

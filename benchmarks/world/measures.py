@@ -29,6 +29,7 @@ class Measures:
     violations: float
     """Share of requests that missed a target or were not answered."""
     ttft_p50: float
+    """Latencies are of the requests that got that far."""
     ttft_p95: float
     itl_p50: float
     e2e_p50: float
@@ -71,8 +72,8 @@ def measure(served: Iterable[Served], scenarios: Mapping[str, Scenario], horizon
     first = min((s.arrival.at for s in rows), default=0.0)
     last = max((s.arrival.at for s in rows), default=0.0)
     span = max(1e-9, last - first)
-    ttft = sorted(s.ttft_s for s in rows)
-    e2e = sorted(s.e2e_s for s in rows)
+    ttft = sorted(s.ttft_s for s in rows if s.ttft_s < math.inf)
+    e2e = sorted(s.e2e_s for s in done)
     itl = sorted(s.itl_s for s in done if s.itl_s is not None)
     got, full = [s.worth.got for s in done], [s.worth.full for s in done]
     relative, half = _ratio(got, full)

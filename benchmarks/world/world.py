@@ -278,6 +278,7 @@ class World:
             group.prompt_tokens(arrival.prompt_tokens),
             max(1, round(group.expected_output_tokens)),
             least_prompt_tokens=arrival.prompt_tokens,
+            long_output_tokens=round(group.long_output_tokens),
         )
         scenario = fleet.scenarios[arrival.scenario]
         inputs = Inputs(facts, arrival.risks, arm.thresholds, group.states(now), scenario, arm.version)

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from classifier.models.base import Model, ModelError
 from classifier.models.blend import Blend
 from classifier.models.constant import Constant
+from classifier.models.embedding import Embedding
+from classifier.models.guarded import Guarded
 from classifier.models.length import Length
 from classifier.models.linear import Linear
+from classifier.models.neighbours import Neighbours
 from classifier.models.random import Random
 from classifier.models.trees import Trees
 from classifier.models.words import Words
@@ -29,7 +32,12 @@ REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "linear": Linear.from_parameters,
     "trees": Trees.from_parameters,
     "words": Words.from_parameters,
+    # Trees on the features that added text can only raise.
+    "growing": Trees.from_parameters,
+    "neighbours": Neighbours.from_parameters,
+    "embedding": Embedding.from_parameters,
     "blend": Blend.maker(build),
+    "guarded": Guarded.maker(build),
     "length": Length.from_parameters,
     "constant": Constant.from_parameters,
     "random": Random.from_parameters,

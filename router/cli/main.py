@@ -8,9 +8,11 @@ import typer
 
 from router.cli.admin import admin_app
 from router.cli.cache import cache_app
+from router.cli.calibrate import calibrate
 from router.cli.classifier import classifier
 from router.cli.config import config_app
 from router.cli.quantize import quantize
+from router.cli.replay import events_app, replay
 from router.cli.route import route
 from router.cli.serve import serve
 from router.cli.status import status
@@ -28,6 +30,9 @@ app.command("serve")(serve)
 app.command("quantize")(quantize)
 app.command("route")(route)
 app.command("status")(status)
+app.command("replay")(replay)
+app.add_typer(events_app, name="events")
+app.command("calibrate")(calibrate)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
 app.add_typer(admin_app, name="admin")

@@ -65,6 +65,11 @@ class ScenarioConfig(Settings):
     prefer: Literal["cheapest", "lowest_precision"] = Field(
         "cheapest", description="Among variants that meet both: the cheapest as measured now, or the lowest precision."
     )
+    overload: Literal["serve", "refuse"] = Field(
+        "serve",
+        description="A request that no variant is predicted to answer in time: served late, or refused with HTTP 503 so "
+        "that those inside stay in time.",
+    )
 
 
 class ScenariosConfig(Settings):

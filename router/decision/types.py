@@ -24,6 +24,7 @@ Reason = Literal[
     "pinned_unavailable",
     "max_risk_unavailable",
     "none_live",
+    "overloaded",
     "cached",
     "explored",
 ]
@@ -43,6 +44,14 @@ class Speed(NamedTuple):
     """Time between tokens with this request among the running ones, seconds."""
 
 
+class Predicted(NamedTuple):
+    """What was predicted for one request on one variant, when it is known already: of a recorded decision."""
+
+    ttft_s: float
+    e2e_s: float
+    cost: float
+
+
 class VariantState(NamedTuple):
     """One variant at the moment of the decision."""
 
@@ -57,6 +66,8 @@ class VariantState(NamedTuple):
     price: float = 1.0
     last_resort: bool = False
     max_model_len: int | None = None
+    predicted: Predicted | None = None
+    """Where it is given, speed and price are not looked at."""
 
 
 class RequestFacts(NamedTuple):
@@ -73,6 +84,8 @@ class RequestFacts(NamedTuple):
     """Name of the variant that the client demands."""
     max_risk: float | None = None
     """Hard bound on risk that the client demands."""
+    long_output_tokens: int = 0
+    """Length that few answers exceed: its latency has to meet the target; 0 where it is not known."""
 
 
 class Scenario(NamedTuple):
@@ -83,6 +96,8 @@ class Scenario(NamedTuple):
     e2e_s: float | None = None
     gives_way: Literal["speed", "quality"] = "speed"
     prefer: Literal["cheapest", "lowest_precision"] = "cheapest"
+    refuses: bool = False
+    """Whether a request that no variant would answer in time is refused."""
 
 
 class Inputs(NamedTuple):

@@ -19,6 +19,7 @@ from router.proxy.explain import explain
 from router.proxy.failures import Refused
 from router.proxy.headers import decision_header, downstream_headers
 from router.proxy.json_body import Body, parse_body
+from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
@@ -151,15 +152,19 @@ class ProxyApp:
     ) -> None:
         config = self.serving.config
         raw = await client.body(headers, int(config.server.max_body_mib * 1024 * 1024), config.timeouts.body_s)
+        endpoint = outcome.endpoint
+        # On a path that only passes through, the body may be anything, a form with an audio file for example.
+        as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
+        # What the cache may take is looked at as it is: all of it is part of the key.
+        kept = config.cache.max_request_kib * 1024 if config.cache.enabled else 0
+        light = await lighten(raw) if as_json and len(raw) > max(LARGE, kept) else None
+        text = raw if light is None else light.skeleton
         # Taken once, and only now: a slow body must not bring back what was changed meanwhile.
         serving = self.serving
         directives = read_directives(headers, outcome.request_id, serving.fleet.scenarios)
         if admitted is not None:
             directives, headers = _with_defaults(admitted, directives, headers)
-        endpoint = outcome.endpoint
-        # On a path that only passes through, the body may be anything, a form with an audio file for example.
-        as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
-        body: Body = parse_body(raw) if as_json else {}
+        body: Body = parse_body(text) if as_json else {}
         model = body.get("model")
         if model is None and endpoint is OTHER:
             model = _query_model(scope)
@@ -197,7 +202,9 @@ class ProxyApp:
             self._telemetry.retried,
             plan.capture if plan is not None else None,
         )
-        run = partial(exchange.run, scope["method"].encode(), upstream_path, headers, raw, body, as_json=as_json)
+        run = partial(
+            exchange.run, scope["method"].encode(), upstream_path, headers, text, body, as_json=as_json, light=light
+        )
         if plan is None:
             await run()
         else:

@@ -60,7 +60,7 @@ class Decider:
         """
         units, least = text_units(body)
         limit = output_limit(body)
-        expected = target.group.expected_output_tokens
+        expected, long = target.group.expected_output_tokens, target.group.long_output_tokens
         facts = RequestFacts(
             prompt_tokens=target.group.prompt_tokens(units),
             output_tokens=max(1, round(expected if limit is None else min(limit, expected)))
@@ -70,6 +70,7 @@ class Decider:
             max_tokens=limit,
             pin=target.pin,
             max_risk=0.0 if endpoint.one_precision and target.pin is None else directives.max_risk,
+            long_output_tokens=(round(long) if limit is None else min(limit, round(long))) if endpoint.generates else 0,
         )
         draw = self._random.random()
         if not endpoint.generates:

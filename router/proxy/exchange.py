@@ -16,6 +16,7 @@ from router.proxy.errors import ApiError
 from router.proxy.failures import Refused, classify, retry_after_s, to_client
 from router.proxy.headers import content_type, decision_header, downstream_headers, upstream_headers
 from router.proxy.json_body import Body, with_model, with_usage
+from router.proxy.large import Light
 from router.proxy.outcome import Outcome
 from router.proxy.relay import relay_stream, relay_whole
 from router.proxy.surface import OTHER
@@ -52,6 +53,7 @@ class Exchange:
         self._excluded: list[Replica] = []
         self._hide_usage = False
         self._as_json = True
+        self._light: Light | None = None
 
     async def run(
         self,
@@ -62,9 +64,10 @@ class Exchange:
         body: Body,
         *,
         as_json: bool = True,
+        light: Light | None = None,
     ) -> None:
-        """Answer the client. Raises ApiError when no replica could, ClientLeft when the client went away."""
-        self._as_json = as_json
+        """Answer the client; `raw` is the skeleton of a `light` body. Raises ApiError when no replica could, ClientLeft when the client went away."""
+        self._as_json, self._light = as_json, light
         self._client.watch(self._leave)
         try:
             await self._attempts(method, path, headers, raw, body)
@@ -117,7 +120,8 @@ class Exchange:
             raw = with_model(raw, body, served)
             body = {**body, "model": served}
         self._hide_usage = self._hides_usage(body)
-        return with_usage(raw, body) if self._hide_usage else raw
+        raw = with_usage(raw, body) if self._hide_usage else raw
+        return raw if self._light is None else self._light.whole(raw)
 
     def _hides_usage(self, body: Body) -> bool:
         if not (self._outcome.endpoint.injects_usage and self._outcome.stream):
@@ -268,6 +272,14 @@ class Exchange:
                 None,
                 "max_risk_unavailable",
                 retry_s,
+            )
+        if decision.reason == "overloaded":
+            return ApiError(
+                503,
+                f"No variant of {group.name!r} would answer in time (scenario {decision.scenario}); try again later.",
+                None,
+                "overloaded",
+                max(1.0, retry_s),
             )
         what = f"Variant {pin!r} of {group.name!r}" if pin is not None else f"Every variant of {group.name!r}"
         return ApiError(503, f"{what} is starting, overloaded or down.", "model", "variant_unavailable", retry_s)

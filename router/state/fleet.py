@@ -16,6 +16,8 @@ from router.state.replica import Replica
 from router.state.windows import Window
 
 _DEFAULT_OUTPUT_TOKENS = 200.0
+_LONG = 0.9
+"""Quantile of the answers' lengths that has to be in time."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class Lengths:
 
     output_tokens: float = _DEFAULT_OUTPUT_TOKENS
     """Mean length of an answer."""
+    long_output_tokens: float = 2 * _DEFAULT_OUTPUT_TOKENS
+    """Length that one in ten answers exceeds."""
     tokens_per_unit: float = 1.0
     """Tokens of a prompt for each unit of text."""
 
@@ -125,6 +129,11 @@ class Group:
         """Mean length of the group's answers so far, tokens."""
         return self.lengths.output_tokens
 
+    @property
+    def long_output_tokens(self) -> float:
+        """Length that one in ten of the group's answers exceeds, tokens; never below the mean."""
+        return max(self.lengths.output_tokens, self.lengths.long_output_tokens)
+
     def prompt_tokens(self, units: float) -> int:
         """Return the estimate of a prompt's tokens from its size in units of text (`text_units`)."""
         return max(1, round(units * self.lengths.tokens_per_unit))
@@ -133,6 +142,9 @@ class Group:
         """Take in the true lengths of one answered request."""
         lengths = self.lengths
         lengths.output_tokens += 0.05 * (output_tokens - lengths.output_tokens)
+        # A quantile by stochastic approximation (Robbins and Monro, 1951): up by 0.9 of a step, down by 0.1.
+        step = (_LONG if output_tokens > lengths.long_output_tokens else _LONG - 1.0) * 0.05 * lengths.output_tokens
+        lengths.long_output_tokens = max(1.0, lengths.long_output_tokens + step)
         if units >= 1.0 and prompt_tokens > 0:
             ratio = min(8.0, max(0.125, prompt_tokens / units))
             lengths.tokens_per_unit += 0.05 * (ratio - lengths.tokens_per_unit)
@@ -187,6 +199,7 @@ class Fleet:
                 s.e2e_ms / 1000 if s.e2e_ms is not None else None,
                 s.gives_way,
                 s.prefer,
+                s.overload == "refuse",
             )
             for name, s in (
                 ("realtime", config.scenarios.realtime),

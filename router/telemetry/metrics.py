@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Metrics:
         self._seen: dict[str, int] = {}
         self._queued: dict[tuple[str, str, str], tuple[float, float]] = {}
         self._gauges: dict[tuple[str, ...], Gauge] = {}
+        self._replicas: set[tuple[str, str, str]] = set()
         self._shown: set[tuple[str, str, str, str]] = set()
 
     def finished(self, outcome: Outcome) -> None:
@@ -162,12 +164,15 @@ class Metrics:
 
     def _grown(self, family: str, label: str, total: int) -> None:
         seen = f"{family} {label}"
-        self._count(family, label).pending += total - self._seen.get(seen, 0)
+        before = self._seen.get(seen, 0)
+        # Less than before: what counts was replaced, and began anew.
+        self._count(family, label).pending += total - before if total >= before else total
         self._seen[seen] = total
 
     def update_gauges(self, fleet: Fleet) -> None:
         """Take the gauges from the live state; called before they are read, and now and then."""
         now, families = time.monotonic(), self._families
+        gone, self._replicas = self._replicas, set()
         for group in fleet.groups.values():
             for variant in group.variants.values():
                 threshold = group.thresholds.get(variant.spec.precision)
@@ -175,11 +180,27 @@ class Metrics:
                     self._set(families.threshold, threshold, group.name, variant.spec.precision)
                 for replica in variant.replicas:
                     labels = (group.name, variant.name, str(replica.index))
+                    self._replicas.add(labels)
                     self._set(families.replica_ready, 1.0 if replica.ready else 0.0, *labels)
                     self._set(families.replica_inflight, replica.inflight, *labels)
                     self._server_gauges(replica, labels)
+        for labels in gone - self._replicas:
+            self._forget(labels)
         for place in self._places.values():
             self._update_windows(place, now)
+
+    def _forget(self, labels: tuple[str, str, str]) -> None:
+        """Take out what was said of a replica that is no longer there."""
+        f = self._families
+        for family in (f.replica_inflight, f.replica_running, f.replica_waiting, f.replica_kv, f.replica_queue):
+            if (family._name, *labels) in self._gauges:
+                self._set(family, 0.0, *labels)
+        if self._dir is None:
+            f.replica_ready.remove(*labels)
+            del self._gauges[(f.replica_ready._name, *labels)]
+        else:
+            # Files of several workers cannot lose a series; one that is no number neither serves nor is down.
+            self._set(f.replica_ready, math.nan, *labels)
 
     def _server_gauges(self, replica: Replica, labels: tuple[str, str, str]) -> None:
         metrics, families = replica.metrics, self._families

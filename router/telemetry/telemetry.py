@@ -147,6 +147,7 @@ def event_of(outcome: Outcome) -> dict[str, object]:
     if outcome.cache_check is not None:
         event["cache_check"] = outcome.cache_check
     if decision is not None:
+        event["generates"] = outcome.endpoint.generates
         event.update(_decided(decision, outcome.question))
     return event
 
@@ -182,6 +183,12 @@ def _decided(decision: Decision, question: Question | None) -> dict[str, Any]:
         ],
     }
     if question is not None:
+        if not all(c.fits for c in decision.candidates):
+            # Only then may the choice depend on how long the contexts are.
+            variants = question.target.group.variants
+            found["max_model_lens"] = [
+                variants[c.variant].max_model_len if c.variant in variants else None for c in decision.candidates
+            ]
         facts, scenario, exploration = question.facts, question.target.scenario, question.exploration
         found["draw"], found["dice"] = question.draw, question.dice
         found["exploration"] = [exploration.share, exploration.max_risk]

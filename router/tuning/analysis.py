@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from router.config.loop import TuningConfig
-from router.tuning.candidates import Scale, Shares, around, grid
+from router.tuning.candidates import Scale, Shares, around, beside, grid
 from router.tuning.choose import Candidate, Choice, choose
 from router.tuning.estimators import ESTIMATORS, Estimate, Sample, Setting
 from router.tuning.estimators.outcome import prepare
@@ -20,8 +20,12 @@ from router.tuning.replay import BLOCKS, Arrival, Facts, Outcome, arrivals, orde
 
 STRATA = 10
 FOLDS = 5
+CURVE_RECORDS = 5_000
+"""Speeds come from the newest of the records: they change more quickly than quality."""
 REPLAYED = 10_000
 """Most requests of one replay: the newest."""
+GAIN_CONFIDENCE = 0.7
+"""Of a gain's interval: blocks of time differ in load, not only by chance, and a canary follows."""
 _UNSEEN = Curve(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -136,13 +140,14 @@ def analyse(
     """Estimate all candidates and choose. `current` are the stable thresholds by precision."""
     evidence = gather(records, facts.reference, settings.max_weight_per_key)
     variants = [v for v in facts.variants if v not in facts.last_resorts]
-    curves = fit_curves(records, variants)
+    recent = records[-CURVE_RECORDS:]
+    curves = fit_curves(recent, variants)
     lower = [v for v in variants if v not in facts.reference]
     # A variant that nobody used yet counts as the slowest that is known.
     slowest = max(curves.values(), key=lambda c: c.itl_base + c.itl_per_running, default=_UNSEEN)
     quality = Quality(records, evidence, facts, settings.confidence) if records else None
     labels = quality.labels if quality else 0
-    found = Verdict(None, "", (), evidence, curves, held_out_error(records, variants), len(records), labels, {})
+    found = Verdict(None, "", (), evidence, curves, held_out_error(recent, variants), len(records), labels, {})
     refusal = _too_little(len(records), labels, lower, curves, settings)
     if refusal or quality is None:
         return found._replace(reason=refusal or "there are no records")
@@ -152,18 +157,44 @@ def analyse(
     ordered = [curves.get(v, slowest) for v in facts.variants]
     baseline = replay(newest, ordered, facts, present)
     judged = Judge(quality, newest, ordered, facts, scale, present, baseline)
-    wanted: list[Shares] = [*around(scale.shares(present), settings.max_step), *grid(len(scale.precisions), points)]
     candidates = [judged.candidate(present)]
     seen = {tuple(present.values())}
-    for shares in wanted:
-        thresholds = scale.thresholds(shares)
-        if tuple(thresholds.values()) not in seen:
-            seen.add(tuple(thresholds.values()))
-            candidates.append(judged.candidate(thresholds))
-    choice = choose(candidates, evidence.reference_level, settings)
+
+    def consider(wanted: Sequence[Shares]) -> Choice:
+        for shares in wanted:
+            thresholds = scale.thresholds(shares)
+            if tuple(thresholds.values()) not in seen:
+                seen.add(tuple(thresholds.values()))
+                candidates.append(judged.candidate(thresholds))
+        return choose(candidates, evidence.reference_level, settings)
+
+    choice = consider([*around(scale.shares(present), settings.max_step), *grid(len(scale.precisions), points)])
+    # Once more around the best of the coarse look.
+    choice = consider(beside(choice.chosen.shares, min(settings.max_step / 4, 0.4 / (points - 1))))
     return found._replace(
         choice=choice, reason=choice.reason, candidates=tuple(candidates), expected=quality.variants()
     )
+
+
+def older_choices(
+    requests: Sequence[Arrival],
+    newest: Sequence[Arrival],
+    outcome: Outcome,
+    scale: Scale,
+    thresholds: Mapping[str, float],
+) -> list[int]:
+    """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns."""
+    older = requests[: len(requests) - len(newest)]
+    taken: dict[int, list[int]] = defaultdict(list)
+    if older:
+        for request, choice in zip(newest, outcome.choices, strict=True):
+            taken[scale.lowest(request, thresholds)].append(choice)
+    found = []
+    for i, request in enumerate(older):
+        like = taken.get(scale.lowest(request, thresholds)) or outcome.choices
+        choice = like[i % len(like)]
+        found.append(choice if choice in request.usable or not request.usable else request.usable[0])
+    return found
 
 
 def _too_little(
@@ -210,7 +241,8 @@ class Judge:
     def candidate(self, thresholds: Mapping[str, float]) -> Candidate:
         """Return what is expected of these thresholds."""
         outcome = replay(self._newest, self._curves, self._facts, thresholds)
-        choices = [*self._older(outcome, thresholds), *outcome.choices]
+        older = older_choices(self._quality.requests, self._newest, outcome, self._scale, thresholds)
+        choices = older + outcome.choices
         shares = self._scale.shares(thresholds)
         counts: dict[str, float] = defaultdict(float)
         cost = 0.0
@@ -233,21 +265,6 @@ class Judge:
             cost,
             self._scale.moved(thresholds, self._present),
         )
-
-    def _older(self, outcome: Outcome, thresholds: Mapping[str, float]) -> list[int]:
-        """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns."""
-        older = self._quality.requests[: len(self._quality.requests) - len(self._newest)]
-        if not older:
-            return []
-        taken: dict[int, list[int]] = defaultdict(list)
-        for request, choice in zip(self._newest, outcome.choices, strict=True):
-            taken[self._scale.lowest(request, thresholds)].append(choice)
-        found = []
-        for i, request in enumerate(older):
-            like = taken.get(self._scale.lowest(request, thresholds)) or outcome.choices
-            choice = like[i % len(like)]
-            found.append(choice if choice in request.usable or not request.usable else request.usable[0])
-        return found
 
     def _speeds(self, outcome: Outcome) -> tuple[list[float], list[float]]:
         """Return by block: tokens in time of requests with a target, seconds per token of the others."""
@@ -276,5 +293,30 @@ class Judge:
             gains.append(gain)
         mean = math.fsum(gains) / BLOCKS
         error = math.sqrt(math.fsum((g - mean) ** 2 for g in gains) / (BLOCKS - 1) / BLOCKS)
-        half = quantile(0.9, BLOCKS - 1) * error
+        half = quantile(GAIN_CONFIDENCE, BLOCKS - 1) * error
         return mean, mean - half, mean + half
+
+
+def value(
+    records: Sequence[Record],
+    thresholds: Mapping[str, float],
+    facts: Facts,
+    settings: TuningConfig,
+    confidence: float,
+    *,
+    replayed: int = REPLAYED,
+) -> tuple[Mapping[str, Estimate], float]:
+    """Return one vector's difference from full precision by estimator, on all evidence, and full precision's level."""
+    evidence = gather(records, facts.reference, settings.max_weight_per_key)
+    curves = fit_curves(records[-CURVE_RECORDS:], facts.variants)
+    if not records or not curves:
+        return {name: Estimate(0.0, -1.0, 1.0, 0) for name in ESTIMATORS}, evidence.reference_level
+    quality = Quality(records, evidence, facts, confidence)
+    slowest = max(curves.values(), key=lambda c: c.itl_base + c.itl_per_running)
+    newest = quality.requests[-replayed:]
+    ordered = [curves.get(v, slowest) for v in facts.variants]
+    scale = Scale(quality.requests, facts)
+    present = {p: thresholds.get(p, 0.0) for p in scale.precisions}
+    outcome = replay(newest, ordered, facts, present)
+    choices = older_choices(quality.requests, newest, outcome, scale, present) + outcome.choices
+    return quality.value(choices), evidence.reference_level

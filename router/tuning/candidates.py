@@ -58,10 +58,11 @@ class Scale:
 
 
 def _lowest(row: Sequence[float], limits: Sequence[float]) -> int:
-    for k in range(len(row) - 1, -1, -1):
-        if row[k] <= limits[k]:
-            return k
-    return -1
+    # The lower precisions come last.
+    k = len(row) - 1
+    while k >= 0 and row[k] > limits[k]:
+        k -= 1
+    return k
 
 
 def around(shares: Shares, step: float) -> list[Shares]:
@@ -72,6 +73,12 @@ def around(shares: Shares, step: float) -> list[Shares]:
     for move in itertools.product(moves, repeat=len(shares)):
         found.append(_ordered(tuple(s + m for s, m in zip(shares, move, strict=True))))
     return list(dict.fromkeys(found))
+
+
+def beside(shares: Shares, step: float) -> list[Shares]:
+    """Return the shares one small step away in every direction."""
+    moves = itertools.product((0.0, step, -step), repeat=len(shares))
+    return list(dict.fromkeys(_ordered(tuple(s + m for s, m in zip(shares, move, strict=True))) for move in moves))
 
 
 def grid(count: int, points: int = 5) -> list[Shares]:

@@ -107,7 +107,7 @@ def _slots(decode: Sequence[tuple[float, float]], first: Sequence[tuple[float, f
         return math.inf
     free = _error(decode, math.inf)
     best, error = math.inf, free * 0.85
-    for share in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
+    for share in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
         limit = max(1.0, float(round(loads[int(share * (len(loads) - 1))])))
         found = _error(decode, limit)
         late = [t for _, n, t in first if n > limit + 1.0]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from classifier.conversation import view
@@ -47,10 +47,22 @@ def test_history_does_not_count_as_length() -> None:
 
 
 @given(st.text(max_size=400))
+@settings(deadline=None)
 def test_any_text_has_finite_features(text: str) -> None:
     seen: Features = extract(view({"prompt": text}))
     assert len(seen.vector) == len(NAMES)
     assert all(value == value and abs(value) < 1e6 for value in seen.vector)
+
+
+def test_blanks_at_the_ends_do_not_count() -> None:
+    assert (
+        of("Tell me about the sea.")["newline_share"] == of("Tell me about the sea." + "\n " * 50)["newline_share"] == 0
+    )
+
+
+def test_the_same_han_characters_again_are_not_distinct_words() -> None:
+    text = "请解释为什么天空是蓝色的，以及日落时它为什么会变成红色。"
+    assert of(text * 20)["distinct_words"] < 0.7 * of(text)["distinct_words"]
 
 
 def test_lone_surrogates() -> None:

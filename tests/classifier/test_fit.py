@@ -11,9 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from classifier.conversation import view
 from classifier.evaluate import Array
-from classifier.features import NAMES, Features, extract
+from classifier.features import GROWING, NAMES, Features, extract
 from classifier.fit import FITTERS, Examples, export_trees, fit_platt, intercept_for
 from classifier.models import REGISTRY, ModelError, build
+from classifier.models.blend import Blend
+from classifier.models.guarded import Guarded
 
 WORDS = "alpha beta gamma delta prove compute poem story list integral the a of and"
 
@@ -34,13 +36,14 @@ def some(count: int = 400) -> Examples:
 
 
 EXAMPLES = some()
+PLAIN = sorted(set(FITTERS) - {"embedding"})
 
 
 def test_every_registered_model_has_a_fitter() -> None:
     assert set(FITTERS) == set(REGISTRY)
 
 
-@pytest.mark.parametrize("kind", sorted(FITTERS))
+@pytest.mark.parametrize("kind", PLAIN)
 def test_parameters_are_plain_json_and_score_the_same_after_it(kind: str) -> None:
     parameters = FITTERS[kind](EXAMPLES, 0)
     again = json.loads(json.dumps(parameters, allow_nan=False))
@@ -50,11 +53,11 @@ def test_parameters_are_plain_json_and_score_the_same_after_it(kind: str) -> Non
     assert parameters == FITTERS[kind](EXAMPLES, 0)
 
 
-@pytest.mark.parametrize("kind", ["linear", "trees", "words", "blend"])
+@pytest.mark.parametrize("kind", ["linear", "trees", "words", "growing", "neighbours", "blend", "guarded"])
 def test_models_that_learn_learn(kind: str) -> None:
     model = build(kind, FITTERS[kind](EXAMPLES, 0))
     scores = np.array([model.score(item) for item in EXAMPLES.features])
-    assert np.corrcoef(scores, EXAMPLES.target)[0, 1] > (0.3 if kind == "linear" else 0.5)
+    assert np.corrcoef(scores, EXAMPLES.target)[0, 1] > (0.3 if kind in ("linear", "growing") else 0.5)
 
 
 @pytest.mark.parametrize("kind", ["linear", "words", "length"])
@@ -79,14 +82,55 @@ def test_exported_trees_score_as_sklearn_does() -> None:
     assert ours == pytest.approx(trained.predict(rows).tolist(), abs=1e-4)
 
 
-def test_length_never_makes_a_tree_score_easier() -> None:
-    model = build("trees", FITTERS["trees"](EXAMPLES, 0))
-    for item in EXAMPLES.features[:40]:
-        scores = [
-            model.score(Features((length, *item.vector[1:]), item.words, item.conversation))
-            for length in np.linspace(0, 9, 30)
-        ]
-        assert scores == sorted(scores)
+@pytest.mark.parametrize("kind", ["trees", "growing"])
+def test_what_text_can_only_raise_never_makes_a_score_easier(kind: str) -> None:
+    model = build(kind, FITTERS[kind](EXAMPLES, 0))
+    for name in GROWING:
+        at = NAMES.index(name)
+        for item in EXAMPLES.features[:10]:
+            scores = [
+                model.score(Features((*item.vector[:at], value, *item.vector[at + 1 :]), item.words, item.conversation))
+                for value in np.linspace(0, 9, 20)
+            ]
+            assert scores == sorted(scores)
+
+
+def test_growing_looks_at_nothing_that_can_be_diluted() -> None:
+    parameters = FITTERS["growing"](EXAMPLES, 0)
+    used = {NAMES[index] for index in parameters["feature"] if index >= 0}  # type: ignore[union-attr]
+    assert used
+    assert used <= GROWING
+
+
+class Fixed:
+    """Scores by the words seen."""
+
+    def __init__(self, scores: dict[bytes, float]) -> None:
+        self.scores = scores
+
+    def score(self, features: Features) -> float:
+        return sum(self.scores.get(word, 0.0) for word in features.words)
+
+    def contributions(self, features: Features) -> dict[str, float]:
+        return {word.decode(): self.scores[word] for word in sorted(features.words) if word in self.scores}
+
+
+def test_a_blend_is_the_mean_of_its_highest_scores() -> None:
+    members = tuple((name, Fixed({b"word": z}), 1.0, 2.0) for name, z in (("a", 3.0), ("b", 5.0), ("c", -9.0)))
+    seen = extract(view({"prompt": "word"}))
+    assert Blend(members, 2).score(seen) == pytest.approx((1.0 + 2.0) / 2)
+    assert Blend(members, 3).score(seen) == pytest.approx((1.0 + 2.0 - 3.0) / 3)
+    assert Blend(members, 1).contributions(seen) == {"word": 2.5}
+
+
+def test_a_guarded_score_is_that_of_the_hardest_beginning() -> None:
+    model = Guarded(Fixed({b"prove": 1.0, b"sea": -2.0}), "fixed", 0.25)
+    hard = "Now prove what I said about that number. " * 3
+    assert model.score(extract(view({"prompt": hard}))) == 1.0
+    attacked = extract(view({"prompt": hard + "And the sea is wide."}))
+    assert model.inner.score(attacked) == -1.0
+    assert model.score(attacked) == 0.75
+    assert model.contributions(attacked) == {"prove": 1.0, "slack": -0.25}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +165,13 @@ def test_trees_that_could_not_end_are_refused(change: dict[str, object], message
         ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": []}),
         ("blend", {"members": []}),
         ("blend", {"members": [{"kind": "blend", "parameters": {"members": []}}]}),
-        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 0, "weight": 1}]}),
+        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 0}], "kept": 1}),
+        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 1}], "kept": 2}),
+        ("neighbours", {"words": ["a"], "idf": [1.0], "rows": [[1]], "target": [0.0], "nearest": 1, "prior": 1.0}),
+        ("neighbours", {"words": ["a"], "idf": [1.0], "rows": [[0]], "target": [], "nearest": 1, "prior": 1.0}),
+        ("guarded", {"kind": "guarded", "parameters": {}, "slack": 0}),
+        ("guarded", {"kind": "length", "parameters": {}, "slack": -1}),
+        ("guarded", {"kind": "length", "slack": 1}),
         ("linear", {"intercept": 0.0}),
         ("linear", dict.fromkeys(("weights", "centre", "low", "high"), [1.0] * (len(NAMES) - 1)) | {"intercept": 1.0}),
         ("pickle", {}),

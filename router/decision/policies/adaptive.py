@@ -29,6 +29,8 @@ def choose(inputs: Inputs, candidates: tuple[Candidate, ...]) -> Decision:
         return _decision(inputs, candidates, _cheapest(allowed) if allowed else _highest(pool), "too_long_for_all")
     if all(v.last_resort for v, _ in pool):
         return _decision(inputs, candidates, _cheapest(pool), "last_resort")
+    if inputs.scenario.refuses and not any(c.in_time for _, c in pool):
+        return _decision(inputs, candidates, None, "overloaded")
     choice, reason = _pick(inputs, pool)
     return _decision(inputs, candidates, choice, reason)
 

@@ -21,10 +21,11 @@ def estimate(setting: Setting) -> Estimate:
         part, error = of_action(action, line, setting)
         mean += part
         variance += error * error
-    used = [s.weight for s in setting.samples if any(a == s.action for a, _ in setting.mass)]
-    size = effective(used)
+    actions = {a for a, _ in setting.mass}
+    used = [s for s in setting.samples if s.action in actions]
+    size = effective([s.weight for s in used])
     moved = math.fsum(setting.mass.values())
-    variance += (moved * unseen_loss(size)) ** 2 if moved else 0.0
+    variance += (moved * unseen_loss(size, used)) ** 2 if moved else 0.0
     return interval(mean, math.sqrt(variance), setting.confidence, max(1.0, size - 2.0), len(used))
 
 

@@ -36,7 +36,7 @@ def estimate(setting: Setting) -> Estimate:
         bias = math.fsum(w * r for w, r in zip(weights, residuals, strict=True))
         mean += mass * bias
         spread = math.fsum((w * (r - bias)) ** 2 for w, r in zip(weights, residuals, strict=True))
-        variance += mass * mass * (spread * size / (size - 1.0) + unseen_loss(size) ** 2)
+        variance += mass * mass * (spread * size / (size - 1.0) + unseen_loss(size, mine) ** 2)
         # Where nothing was labelled the model stands alone.
         alone = uncovered(setting, action, mine)
         variance += alone * alone * (line.scatter + line.level_variance + line.slope_variance)

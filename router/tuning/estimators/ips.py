@@ -28,7 +28,7 @@ def estimate(setting: Setting) -> Estimate:
         size = effective(weights)
         mean += mass * average
         spread = math.fsum((w * (s.difference - average)) ** 2 for w, s in zip(weights, mine, strict=True))
-        variance += mass * mass * (spread * size / max(1.0, size - 1.0) + unseen_loss(size) ** 2)
+        variance += mass * mass * (spread * size / max(1.0, size - 1.0) + unseen_loss(size, mine) ** 2)
         # Strata that the candidate uses and nobody has labelled may hold anything.
         variance += uncovered(setting, action, mine) ** 2 / 4
         count += len(mine)

@@ -115,6 +115,13 @@ def effective(weights: Sequence[float]) -> float:
     return total * total / squares if squares > 0.0 else 0.0
 
 
-def unseen_loss(effective_labels: float) -> float:
-    """Return the least standard error of a mean of rare losses: none seen in n still allows about 1/n of them."""
-    return _POISSON / (effective_labels + 1.0)
+def unseen_loss(effective_labels: float, samples: Sequence[Sample]) -> float:
+    """Return the least standard error of a mean: a loss that n labels did not show may still come once in n.
+
+    Its size: three times the largest difference that was seen where differences are a matter of degree, else 1
+    (an answer lost whole, where labels only say same or not).
+    """
+    size = 1.0
+    if sum(s.difference != 0.0 for s in samples) * 2 > len(samples):
+        size = min(1.0, 3.0 * max(abs(s.difference) for s in samples))
+    return size * _POISSON / (effective_labels + 1.0)

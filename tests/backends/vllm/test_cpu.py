@@ -93,3 +93,24 @@ def test_float_formats_have_no_cpu_kernels(precision: str) -> None:
 def test_fp32_is_fp32() -> None:
     argv = _plan(("fp32",))[0].processes[0].argv
     assert argv[argv.index("--dtype") + 1] == "float32"
+
+
+def test_without_bfloat16_instructions_full_precision_is_computed_in_float32() -> None:
+    narrow = _plan((*THREE, "bf16"), machine=Machine((0, 1), 24.0))
+    wide = _plan((*THREE, "bf16"), machine=Machine((0, 1), 24.0, bfloat16=False))
+    dtypes = [p.processes[0].argv[p.processes[0].argv.index("--dtype") + 1] for p in wide]
+    assert dtypes == ["float32", "bfloat16", "bfloat16", "float32"]
+    assert "weights fp16, computed in float32" in wide[0].checkpoint
+    assert "weights bf16, computed in float32" in wide[3].checkpoint
+    assert "float32" not in wide[1].checkpoint + "".join(p.checkpoint for p in narrow)
+    weights = [float(re.match(r"([0-9.]+) weights", p.arithmetic)[1]) for p in (narrow[0], wide[0])]  # type: ignore[index]
+    assert weights[1] == pytest.approx(2 * weights[0], abs=0.02)
+    assert [p.arithmetic for p in wide[1:3]] == [p.arithmetic for p in narrow[1:3]]
+
+
+def test_float32_halves_the_context_that_fits() -> None:
+    wide = Machine((0, 1), 24.0, bfloat16=False)
+    assert _plan(("fp16",), machine=wide, max_model_len=23296)[0].processes
+    with pytest.raises(PlanError, match=r"46080 bytes"):
+        _plan(("fp16",), machine=wide, max_model_len=23297)
+    assert _plan(("int8",), machine=wide, max_model_len=46592)[0].processes

@@ -110,3 +110,18 @@ def test_gpus_that_the_engine_cannot_use_do_not_count(monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine, "probe", lambda python: Engine(python, "0.32.0", "cpu", True, True))
     assert detect("python").gpus == ()
     assert len(detect().gpus) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n", False),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16 avx512f\n", True),
+        ("flags\t\t: fpu amx_bf16 amx_tile\n", True),
+        ("Features\t: fp asimd bf16\n", True),
+        ("Features\t: fp asimd\n", False),
+        ("processor\t: 0\n", True),
+    ],
+)
+def test_bfloat16_is_read_from_the_cpu_flags(tmp_path: Path, text: str, expected: bool) -> None:
+    assert machine.has_bfloat16(_write(tmp_path, {"proc/cpuinfo": text})) is expected

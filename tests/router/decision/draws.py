@@ -56,6 +56,7 @@ def _request(rng: random.Random) -> RequestFacts:
         max_tokens=rng.choice((None, None, 1, 512, 513)),
         pin=None if rng.random() < 0.7 else f"v{rng.randrange(7)}",
         max_risk=None if rng.random() < 0.6 else rng.choice(SHARES),
+        long_output_tokens=rng.choice((0, 1, 200, 1000)),
     )
 
 

@@ -62,11 +62,9 @@ async def test_tokens_and_requests_are_counted_exactly(bitgear: Start, up: Scrip
     assert 0 < found["bitgear_gpu_seconds_total"][variant] <= found["bitgear_e2e_request_latency_seconds_sum"][variant]
     assert found["bitgear_replica_ready"] == {(*variant[:2], *variant[3:]): 1.0}
     windows = found["bitgear_window_completion_tokens_per_second"]
-    assert {dict(k)["window"]: v for k, v in windows.items()} == {
-        "10s": 0.8,
-        "1m": pytest.approx(8 / 60),
-        "5m": pytest.approx(8 / 300),
-    }
+    assert {dict(k)["window"] for k in windows} == {"10s", "1m", "5m"}
+    # Of the longest window: the machine may be slow.
+    assert [v for k, v in windows.items() if dict(k)["window"] == "5m"] == [pytest.approx(8 / 300)]
 
 
 async def test_a_retry_is_counted_for_the_variant_that_failed(bitgear: Start, up: ScriptedUpstream) -> None:
@@ -141,3 +139,18 @@ async def test_a_replica_that_is_out_shows_as_not_ready(bitgear: Start, up: Scri
     replica = gear.worker.fleet.variants()[0].replicas[0]
     await until(lambda: not replica.ready)
     assert set((await scrape(gear))["bitgear_replica_ready"].values()) == {0.0}
+
+
+async def test_the_admin_address_shows_the_windows(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Send(json_response(WIRE.answer(prompt=7, completion=30)))])
+    await fetch(gear.url, "/v1/chat/completions", chat(model="g"), [("x-bitgear-scenario", "batch")])
+    await until(lambda: gear.worker.app.inflight == 0)
+    windows = (await fetch(gear.admin_url, "/admin/windows")).json()
+    assert [(w["window"], w["scenario"], w["variant"], w["replica"]) for w in windows] == [
+        (name, "batch", "fp16", "0") for name in ("10s", "1m", "5m")
+    ]
+    # Of the longest window: the machine may be slow.
+    assert (windows[2]["completion_tokens_per_s"], windows[2]["goodput_tokens_per_s"]) == (0.1, 0.1)
+    assert windows[2]["prompt_tokens_per_s"] == round(7 / 300, 4)
+    assert windows[2]["requests_per_s"] == windows[2]["goodput_requests_per_s"] == round(1 / 300, 4)

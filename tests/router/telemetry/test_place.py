@@ -155,6 +155,26 @@ def test_flushing_twice_counts_once_and_goes_on(outcome: Outcome) -> None:
             assert found["requests_total"] == found["decisions_total"] == found["cache_requests_total"] == expected
 
 
+def test_counts_that_begin_anew_never_fall() -> None:
+    metrics = Metrics(None)
+    for written in (5, 2, 3):
+        metrics.update_events(EventCounts(written, 0, 0))
+    assert 'bitgear_events_total{result="written"} 8.0' in metrics.expose().decode()
+
+
+def test_a_replica_that_was_taken_away_is_no_longer_told_of() -> None:
+    def fleet(*urls: str) -> Fleet:
+        spec = RuntimeVariant(group="g", variant="int8", precision="int8", urls=urls, served_model="m")
+        return Fleet(Runtime(variants=(spec,)), {}, {})
+
+    metrics = Metrics(None)
+    for urls in (("http://127.0.0.1:8", "http://127.0.0.1:9"), ("http://127.0.0.1:8",)):
+        metrics.update_gauges(fleet(*urls))
+    text = metrics.expose().decode()
+    assert 'bitgear_replica_ready{group="g",replica="0",variant="int8"} 0.0' in text
+    assert 'bitgear_replica_ready{group="g",replica="1"' not in text
+
+
 def test_counts_of_events_grow_by_what_came(outcome: Outcome) -> None:
     metrics = Metrics(None)
     for written in (3, 3, 5):

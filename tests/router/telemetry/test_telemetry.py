@@ -102,7 +102,8 @@ async def test_an_event_holds_the_decision_and_what_became_of_it(outcome: Outcom
         "dice": 0.01,
         "exploration": [0.02, 0.3],
         "targets": [1.0, None, "quality", "cheapest"],
-        "request": [90, 30, 22, 64, None, 0.4],
+        "request": [90, 30, 22, 64, None, 0.4, 0],
+        "generates": True,
     }
     json.dumps(event, allow_nan=False)
 

@@ -1,0 +1,1 @@
+"""Real arrival times and lengths, replayed against simulated variants. Begin with `replay.py`."""

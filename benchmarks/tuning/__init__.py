@@ -1,0 +1,1 @@
+"""Planted truths for the tuning jobs."""

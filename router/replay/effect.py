@@ -1,0 +1,173 @@
+"""What other rules would have done to recorded traffic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from router.config.schema import Config
+from router.control.document import ControlDocument
+from router.decision.types import Decision
+from router.replay.recorded import NotReplayableError, Recorded, recorded
+from router.replay.rules import rules_of
+
+_LONGEST_LIST = 1000
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Means over the replayed requests, predicted as of their moment; infinite or unknown times are left out."""
+
+    ttft_s: float
+    e2e_s: float
+    tokens_per_s: float
+    """Of one answer: expected tokens over predicted seconds, mean."""
+    cost: float
+    """Price times seconds, as a decision compares them."""
+    risk: float
+    """Probability that the answer is worse than full precision's."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One request that is decided differently."""
+
+    id: str
+    group: str
+    scenario: str
+    before: str | None
+    after: str | None
+    reason_before: str
+    reason_after: str
+    risk_before: float
+    risk_after: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What would change. The state of the variants is the recorded one: that moved traffic changes it is not foretold."""
+
+    requests: int
+    """Decided anew."""
+    skipped: Mapping[str, int]
+    """Events that could not be, by reason."""
+    moved: int
+    """Requests whose variant would be another."""
+    moves: Mapping[str, int]
+    """By `FROM -> TO`."""
+    shares_before: Mapping[str, float]
+    """Share of requests by variant."""
+    shares_after: Mapping[str, float]
+    before: Totals
+    after: Totals
+    listed: tuple[Move, ...]
+    """The first that moved, at most as many as asked for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values for JSON; what is not finite as null."""
+        found: dict[str, Any] = _plain(asdict(self))
+        return found
+
+
+def effect(
+    events: Iterable[Mapping[str, Any]],
+    config: Config,
+    recommended: Mapping[str, float],
+    document: ControlDocument | None = None,
+    *,
+    group: str | None = None,
+    limit: int = _LONGEST_LIST,
+) -> Effect:
+    """Return what `config` (and a control document's tuning) would have decided on these events.
+
+    `recommended`: the classifier's own thresholds. `group`: only this one's events. `limit`: how many moves are listed.
+    Pure, one pass, memory does not grow with the events.
+    """
+    rules = rules_of(config, recommended, document)
+    skipped: Counter[str] = Counter()
+    moves: Counter[str] = Counter()
+    shares: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    sums = _Sums(), _Sums()
+    listed: list[Move] = []
+    requests = 0
+    for event in events:
+        if group is not None and event.get("group") != group:
+            continue
+        try:
+            one = recorded(event)
+        except NotReplayableError as why:
+            skipped[str(why)] += 1
+            continue
+        requests += 1
+        decision = rules.decide(one)
+        for count, total, variant in zip(shares, sums, (one.variant, decision.variant), strict=True):
+            count[variant or "none"] += 1
+            total.add(one, decision, variant)
+        if decision.variant == one.variant:
+            continue
+        moves[f"{one.variant or 'none'} -> {decision.variant or 'none'}"] += 1
+        if len(listed) < limit:
+            listed.append(_move(one, decision))
+    return Effect(
+        requests=requests,
+        skipped=dict(skipped),
+        moved=moves.total(),
+        moves=dict(moves.most_common()),
+        shares_before=_shares(shares[0]),
+        shares_after=_shares(shares[1]),
+        before=sums[0].means(),
+        after=sums[1].means(),
+        listed=tuple(listed),
+    )
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self._names = ("ttft_s", "e2e_s", "tokens_per_s", "cost", "risk")
+        self._values = dict.fromkeys(self._names, 0.0)
+        self._counts = dict.fromkeys(self._names, 0)
+
+    def add(self, one: Recorded, decision: Decision, variant: str | None) -> None:
+        found = next((c for c in decision.candidates if c.variant == variant), None)
+        if found is None:
+            return
+        speed = one.facts.output_tokens / found.e2e_s if found.e2e_s > 0 else math.inf
+        figures = (found.ttft_s, found.e2e_s, speed, found.cost, found.risk)
+        for name, value in zip(self._names, figures, strict=True):
+            if math.isfinite(value):
+                self._values[name] += value
+                self._counts[name] += 1
+
+    def means(self) -> Totals:
+        return Totals(**{n: self._values[n] / self._counts[n] if self._counts[n] else math.nan for n in self._names})
+
+
+def _move(one: Recorded, decision: Decision) -> Move:
+    risks = {c.variant: c.risk for c in decision.candidates}
+    return Move(
+        one.id,
+        one.group,
+        one.scenario,
+        one.variant,
+        decision.variant,
+        one.reason,
+        decision.reason,
+        risks.get(one.variant or "", 0.0),
+        risks.get(decision.variant or "", 0.0),
+    )
+
+
+def _shares(counts: Mapping[str, int]) -> dict[str, float]:
+    total = sum(counts.values())
+    return {name: count / total for name, count in sorted(counts.items())}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,150 @@
+"""A canary on trial: promote, roll back, or go on. Pure; the tests hold at whatever moment one looks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from router.config.loop import TuningConfig
+from router.tuning.evidence import Piece, gather
+from router.tuning.records import Record
+from router.tuning.replay import Facts
+from router.tuning.sequential import Bet, confidence_sequence
+
+LATENCY_SLACK = 0.05
+"""A canary may be in time for so much less of its requests."""
+
+Verdict = Literal["promote", "rollback", "continue"]
+
+
+class Trial(NamedTuple):
+    """How a canary stands."""
+
+    verdict: Verdict
+    reason: str
+    requests: int
+    labels: int
+    quality: tuple[float, float, float]
+    """Mean difference from full precision, and its confidence sequence."""
+    in_time: tuple[float, float]
+    """Share of requests in time: canary, stable."""
+
+
+def judge(
+    records: Sequence[Record],
+    facts: Facts,
+    settings: TuningConfig,
+    *,
+    since: float,
+    now: float,
+    pooled_holds: bool | None = None,
+) -> Trial:
+    """Judge the canary by the requests that began after `since` (Unix seconds).
+
+    Quality against full precision: a bet against "within the margin" that wins rolls back; a bet against "worse than
+    the margin" that wins promotes. So does `pooled_holds`: the estimate on all evidence, window and canary together, at
+    a level that allows for its looks. In time: paired with the stable request that ended nearest before.
+    """
+    mine = [r for r in records if r.at - r.e2e_s >= since]
+    trial = [r for r in mine if r.arm == "canary"]
+    alpha = 1.0 - settings.confidence
+    evidence = gather(mine, facts.reference, settings.max_weight_per_key)
+    null = -settings.margin * evidence.reference_level
+    values = observations(mine, evidence.pieces, facts, arm="canary")
+    labels = sum(1 for p in evidence.pieces if mine[p.record].arm == "canary")
+    good, bad = Bet(null, -1.0, 1.0, above=True), Bet(null, -1.0, 1.0, above=False)
+    for value, weight in values:
+        # A light label says little: it lies near the null, whatever it says.
+        told = null + weight * (value - null)
+        good.add(told)
+        bad.add(told)
+    pairs = _pairs(mine)
+    late = Bet(-LATENCY_SLACK, -1.0, 1.0, above=False)
+    for canary_in_time, stable_in_time in pairs:
+        late.add(float(canary_in_time) - float(stable_in_time))
+    in_time = (_share([timely(r) for r in trial]), _share([timely(r) for r in mine if r.arm != "canary"]))
+    mean = sum(v * w for v, w in values) / max(1e-9, sum(w for _, w in values))
+    band = (
+        confidence_sequence((null + w * (v - null) for v, w in values), -1.0, 1.0, alpha, 40) if values else (-1.0, 1.0)
+    )
+    told_so_far = Trial("continue", "", len(trial), labels, (mean, *band), in_time)
+    if bad.won(alpha):
+        return told_so_far._replace(
+            verdict="rollback", reason=f"quality {mean:+.4f} against full precision, bound {null:+.4f}"
+        )
+    if late.won(alpha):
+        return told_so_far._replace(
+            verdict="rollback", reason=f"{in_time[0]:.1%} in time, the others {in_time[1]:.1%} at the same moments"
+        )
+    enough = len(trial) >= settings.canary_min_records
+    if enough and good.won(alpha):
+        return told_so_far._replace(verdict="promote", reason=f"quality {mean:+.4f} is proven within {null:+.4f}")
+    if enough and pooled_holds and mean >= null:
+        return told_so_far._replace(
+            verdict="promote", reason=f"all evidence together keeps the bound, the canary's own mean is {mean:+.4f}"
+        )
+    if now - since > settings.canary_max_s:
+        return told_so_far._replace(
+            verdict="rollback",
+            reason=f"undecided after {now - since:.0f} s with {len(trial)} requests, {labels} labels",
+        )
+    return told_so_far._replace(reason=f"{len(trial)} requests, {labels} labels so far")
+
+
+def observations(
+    records: Sequence[Record], pieces: Sequence[Piece], facts: Facts, *, arm: str
+) -> list[tuple[float, float]]:
+    """Return an arm's (difference, weight) in the order in which they became known.
+
+    A request that full precision answered differs by nothing; such requests count at the rate at which the others
+    were labelled, chosen by their id.
+    """
+    lower = [r for r in records if r.arm == arm and r.variant not in facts.reference]
+    best: dict[int, Piece] = {}
+    for piece in pieces:
+        if records[piece.record].arm == arm and (piece.record not in best or piece.kind == "paired"):
+            best[piece.record] = piece
+    if not best or not lower:
+        return []
+    rate = len(best) / len(lower)
+    timed: list[tuple[float, float, float]] = []
+    for index, piece in best.items():
+        record = records[index]
+        timed.append((max([record.at, *(label.at for label in record.labels)]), piece.difference, piece.weight))
+    for record in records:
+        if record.arm == arm and record.variant in facts.reference and _drawn(record.id) < rate:
+            timed.append((record.at, 0.0, 1.0))
+    return [(value, weight) for _, value, weight in sorted(timed)]
+
+
+def timely(record: Record) -> bool:
+    """Return whether a request was answered and met its targets."""
+    first = record.ttft_target_s is None or record.ttft_s is None or record.ttft_s <= record.ttft_target_s
+    return record.ok and first and (record.e2e_target_s is None or record.e2e_s <= record.e2e_target_s)
+
+
+def _pairs(records: Sequence[Record]) -> list[tuple[bool, bool]]:
+    found: list[tuple[bool, bool]] = []
+    before: Record | None = None
+    for record in sorted(records, key=lambda r: r.at):
+        if record.arm != "canary":
+            before = record
+        elif before is not None:
+            found.append((timely(record), timely(before)))
+            # Each stable request is compared once.
+            before = None
+    return found
+
+
+def _drawn(name: str) -> float:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") / 2**32
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values) if values else 1.0
+
+
+def told(trial: Trial) -> Mapping[str, object]:
+    """Return a trial as a report's plain values."""
+    return {**trial._asdict(), "quality": list(trial.quality), "in_time": list(trial.in_time)}

@@ -1,0 +1,273 @@
+"""One tick of tuning for a group: watch what serves, judge the canary, or run a job. Whoever holds the lease ticks.
+
+Everything that must outlive a crash is in Redis: the control document (thresholds, canary), jobs, each group's state.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from router.config.loop import TuningConfig
+from router.control.document import Canary, ControlDocument, GroupTuning
+from router.tuning import canary as trials
+from router.tuning import guard
+from router.tuning.analysis import Verdict, analyse, value
+from router.tuning.jobs import Documents, Jobs, new_id
+from router.tuning.load_model import Curve
+from router.tuning.records import Record
+from router.tuning.replay import Facts
+from router.tuning.report import report_of
+from router.tuning.service import changed
+
+Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
+"""(group, since in Unix seconds, limit) to the newest records, oldest first."""
+
+BY = "tuning"
+
+
+class Group(NamedTuple):
+    """A group to tune."""
+
+    facts: Facts
+    settings: TuningConfig
+    base: Mapping[str, float]
+    """Thresholds of the configuration and the classifier, where the document has none."""
+
+
+class Tuner:
+    """Ticks for all groups. `clock` gives Unix seconds."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        jobs: Jobs,
+        documents: Documents,
+        read: Reader,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._groups = groups
+        self._jobs = jobs
+        self._documents = documents
+        self._read = read
+        self._log = log
+        self._clock = clock
+
+    async def tick(self) -> None:
+        """Do for each group what is due. Raises RedisError when the state cannot be reached."""
+        for name, group in self._groups.items():
+            wish = await self._jobs.take_wish(name)
+            if group.settings.mode == "off" and wish is None:
+                continue
+            await self.tick_group(name, group, wish)
+
+    async def tick_group(self, name: str, group: Group, wish: Mapping[str, Any] | None = None) -> None:
+        """Do what is due for one group: a wish, the guards, the canary, a scheduled job."""
+        document = await self._documents.current()
+        tuning = document.groups.get(name, GroupTuning())
+        state = await self._jobs.state(name)
+        now = self._clock()
+        if wish is not None:
+            await self.job(name, by=str(wish.get("by", BY)), dry_run=bool(wish.get("dry_run")))
+            return
+        if tuning.paused or group.settings.mode == "off":
+            return
+        if await self._guarded(name, group, document, tuning, state, now):
+            return
+        if tuning.canary is not None:
+            await self._watch(name, group, document, tuning, tuning.canary, now)
+            return
+        due = now - float(state.get("job_at", 0.0)) >= group.settings.interval_s
+        rested = now - float(state.get("changed_at", 0.0)) >= group.settings.cooldown_s
+        if due and rested:
+            await self.job(name)
+
+    async def job(self, name: str, *, by: str = BY, dry_run: bool = False, why: str = "") -> dict[str, Any]:
+        """Run one job: estimate, choose, and publish, propose or refuse. Return it as it was kept."""
+        group = self._groups[name]
+        settings = group.settings
+        document = await self._documents.current()
+        tuning = document.groups.get(name, GroupTuning())
+        state = await self._jobs.state(name)
+        now = self._clock()
+        since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
+        records = await self._read(name, since, settings.max_records)
+        current = present(group, tuning)
+        verdict = analyse(records, current, group.facts, settings)
+        job: dict[str, Any] = {
+            "id": new_id(),
+            "group": name,
+            "at": now,
+            "by": by,
+            "status": "refused" if verdict.choice is None else "kept",
+            "reason": f"{why}: {verdict.reason}" if why else verdict.reason,
+            "version": document.version,
+            "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
+            "canary_share": settings.canary_share,
+            "thresholds": None,
+            "bounds": None,
+            "report": report_of(verdict, settings, group.facts, current),
+        }
+        state["job_at"] = now
+        if verdict.choice is not None:
+            state["expected"] = {v: [e.mean, e.lower] for v, e in verdict.expected.items()}
+            state["curves"] = {v: _finite(c) for v, c in verdict.curves.items()}
+        if verdict.choice is not None and verdict.choice.action != "keep":
+            job["thresholds"] = dict(verdict.choice.chosen.thresholds)
+            job["bounds"] = {p: list(b) for p, b in verdict.choice.bounds.items()}
+            if dry_run:
+                job["status"] = "dry_run"
+            elif (settings.mode != "automatic" and by == BY) or tuning.paused or settings.mode == "manual":
+                job["status"] = "proposed"
+            elif tuning.canary is not None:
+                job.update(status="kept", reason="a canary is on trial already; its end comes first")
+            else:
+                await self._publish_choice(name, document, tuning, verdict, job, state)
+        await self._jobs.set_state(name, state)
+        await self._jobs.save(job)
+        self._log.info("tuning job: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
+        return job
+
+    async def _publish_choice(
+        self,
+        name: str,
+        document: ControlDocument,
+        tuning: GroupTuning,
+        verdict: Verdict,
+        job: dict[str, Any],
+        state: dict[str, Any],
+    ) -> None:
+        choice = verdict.choice
+        assert choice is not None
+        group, now = self._groups[name], self._clock()
+        if choice.action == "tighten":
+            # Towards full precision no trial is needed, and waiting would prolong what is wrong.
+            made = tuning.model_copy(update={"thresholds": job["thresholds"], "bounds": dict(choice.bounds)})
+            job["status"] = "published"
+            state["changed_at"] = now
+        else:
+            trial = Canary(share=group.settings.canary_share, thresholds=job["thresholds"], since=now, job=job["id"])
+            made = tuning.model_copy(update={"canary": trial})
+            job.update(status="canary", canary_since=now)
+        job["version"] = await self._publish(document, name, made, f"tuning job {job['id']}: {job['reason']}")
+
+    async def _watch(
+        self, name: str, group: Group, document: ControlDocument, tuning: GroupTuning, canary: Canary, now: float
+    ) -> None:
+        job = await self._jobs.load(canary.job) or {"id": canary.job, "group": name, "at": canary.since, "report": {}}
+        state = await self._jobs.state(name)
+        settings = group.settings
+        since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
+        records = await self._read(name, since, settings.max_records)
+        trial = trials.judge(records, group.facts, settings, since=canary.since, now=now)
+        look = int(job.get("looks", 0))
+        if trial.verdict == "continue" and trial.requests >= settings.canary_min_records * 2**look:
+            # Level of look k: alpha / 2^(k+1), so that all looks together stay below alpha.
+            job["looks"] = look + 1
+            confidence = 1.0 - (1.0 - settings.confidence) / 2 ** (look + 1)
+            estimates, level = value(
+                records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
+            )
+            holds = estimates["dr"].lower >= -settings.margin * level
+            trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
+        job["trial"] = trials.told(trial)
+        if trial.verdict != "continue":
+            if trial.verdict == "promote":
+                bounds = {p: tuple(b) for p, b in (job.get("bounds") or {}).items()}
+                update = {"thresholds": dict(canary.thresholds), "bounds": bounds, "canary": None}
+                job["status"] = "promoted"
+            else:
+                update = {"canary": None}
+                job["status"] = "rolled_back"
+            reason = f"tuning job {canary.job} {job['status'].replace('_', ' ')}: {trial.reason}"
+            job["version"] = await self._publish(document, name, tuning.model_copy(update=update), reason)
+            job.update(ended_at=now, outcome=trial.reason)
+            state.update(changed_at=now, guard_since=now)
+            await self._jobs.set_state(name, state)
+            self._log.info("canary ended: id=%s group=%s %s: %s", canary.job, name, job["status"], trial.reason)
+        await self._jobs.save(job)
+
+    async def _guarded(
+        self,
+        name: str,
+        group: Group,
+        document: ControlDocument,
+        tuning: GroupTuning,
+        state: dict[str, Any],
+        now: float,
+    ) -> bool:
+        """Look at what serves now; return whether something had to be done."""
+        settings = group.settings
+        since = max(now - settings.window_s, float(state.get("guard_since", 0.0)), float(state.get("data_since", 0.0)))
+        records = await self._read(name, since, settings.max_records)
+        curves = {v: Curve(*c) for v, c in state.get("curves", {}).items()}
+        alarms = guard.watch(records, group.facts, settings, state.get("expected", {}), curves)
+        if not alarms:
+            return False
+        variants = [a.variant for a in alarms if a.kind == "variant"]
+        current = present(group, tuning)
+        if variants or any(a.kind == "bound" for a in alarms):
+            reason = "; ".join(a.reason for a in alarms if a.kind != "speed")
+            made = _tightened(tuning, current, group.facts, variants)
+            # What was learnt before does not hold any more.
+            state.update(data_since=now, guard_since=now, changed_at=now)
+            state.pop("expected", None)
+        else:
+            reason = "; ".join(a.reason for a in alarms)
+            last = float(state.get("speed_at", 0.0))
+            if tuning.canary is not None or now - last < settings.cooldown_s:
+                return False
+            state.update(speed_at=now)
+            await self._jobs.set_state(name, state)
+            await self.job(name, why=reason)
+            return True
+        job: dict[str, Any] = {
+            "id": new_id(),
+            "group": name,
+            "at": now,
+            "by": BY,
+            "status": "published" if settings.mode == "automatic" else "proposed",
+            "reason": f"guard: {reason}",
+            "version": document.version,
+            "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
+            "canary_share": settings.canary_share,
+            "thresholds": {str(p): t for p, t in made.thresholds.items()},
+            "bounds": {},
+            "report": {"alarms": [a._asdict() for a in alarms], "records": len(records)},
+        }
+        if settings.mode == "automatic":
+            job["version"] = await self._publish(document, name, made, job["reason"])
+            if tuning.canary is not None and (stopped := await self._jobs.load(tuning.canary.job)) is not None:
+                stopped.update(status="rolled_back", outcome=job["reason"], ended_at=now)
+                await self._jobs.save(stopped)
+        await self._jobs.set_state(name, state)
+        await self._jobs.save(job)
+        self._log.warning("tuning guard: id=%s group=%s %s", job["id"], name, job["reason"])
+        return True
+
+    async def _publish(self, document: ControlDocument, name: str, tuning: GroupTuning, reason: str) -> int:
+        made = changed(document, name, tuning, by=BY, reason=reason[:500])
+        return (await self._documents.publish(made, expected=document.version)).version
+
+
+def present(group: Group, tuning: GroupTuning) -> dict[str, float]:
+    """Return the stable thresholds: the document's over the configuration's."""
+    return dict(group.base) | {str(p): t for p, t in tuning.thresholds.items()}
+
+
+def _tightened(tuning: GroupTuning, current: Mapping[str, float], facts: Facts, variants: Sequence[str]) -> GroupTuning:
+    """Return thresholds without the bad variants' precisions (and lower ones, which imply them); none named: half of all."""
+    ranks = dict(zip(facts.variants, facts.ranks, strict=True))
+    highest = max((ranks[v] for v in variants), default=0.0)
+    stopped = {p for p, r in zip(facts.precisions, facts.ranks, strict=True) if r <= highest}
+    factor = 0.5 if not variants else 1.0
+    thresholds = {p: 0.0 if p in stopped else round(factor * current.get(p, 0.0), 6) for p in facts.lower}
+    return tuning.model_copy(update={"thresholds": {**tuning.thresholds, **thresholds}, "bounds": {}, "canary": None})
+
+
+def _finite(curve: Curve) -> list[float]:
+    return [x if math.isfinite(x) else 1e9 for x in curve]
