@@ -107,7 +107,7 @@ class HostedSettings(Settings):
     timeout_s: float = Field(120, gt=0, description="Longest whole answer, seconds.")
 
 
-def _check_url(url: str) -> None:
+def check_url(url: str) -> None:
     """Raise ValueError unless `url` can be a server's base URL."""
     try:
         parts = urlsplit(url)
@@ -171,7 +171,7 @@ class BackendSettings(Settings):
         if self.kind != "openai" and self.urls:
             raise ValueError(f"urls belong to kind openai; kind {self.kind} is started by bitgear and has its own")
         for url in self.urls:
-            _check_url(url)
+            check_url(url)
         return self
 
     @property

@@ -31,6 +31,8 @@ from router.config.telemetry import LoggingConfig
 from router.control.document import ControlDocument
 from router.control.follow import Follower
 from router.control.store import open_store
+from router.feedback.index import RequestIndex
+from router.feedback.service import Quality
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
@@ -74,7 +76,13 @@ class Worker:
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
-        self._sink = EventSink(runtime.redis_url, config.events, timeout_s=config.redis.timeout_s, password=password)
+        self._sink = EventSink(
+            runtime.redis_url,
+            config.events,
+            timeout_s=config.redis.timeout_s,
+            password=password,
+            index=RequestIndex(config.feedback.window_s) if config.feedback.enabled else None,
+        )
         self.tracing = build_tracing(config.tracing, os.environ)
         self._telemetry = Telemetry(
             self._metrics,
@@ -85,7 +93,8 @@ class Worker:
             access_log=config.logging.access,
             drift=build_drift(scorer, config.drift, time.monotonic),
         )
-        self.app = ProxyApp(serving, self._telemetry)
+        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
+        self.app = ProxyApp(serving, self._telemetry, self.quality)
         self._control = (
             open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
             if runtime.redis_url
@@ -162,6 +171,7 @@ class Worker:
         self._sink.start()
         self._serves = True
         self.caching.start()
+        self.quality.start()
         self._monitor.start()
         gauges = asyncio.create_task(self._refresh_gauges())
         self._log.info("worker serves: pid=%d", os.getpid())
@@ -172,6 +182,7 @@ class Worker:
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
+            await self.quality.stop()
             await self.caching.stop()
             await self._sink.stop()
             if self.tracing is not None:

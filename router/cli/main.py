@@ -11,6 +11,7 @@ from router.cli.cache import cache_app
 from router.cli.calibrate import calibrate
 from router.cli.classifier import classifier
 from router.cli.config import config_app
+from router.cli.feedback import feedback_app
 from router.cli.quantize import quantize
 from router.cli.replay import events_app, replay
 from router.cli.route import route
@@ -35,6 +36,7 @@ app.add_typer(events_app, name="events")
 app.command("calibrate")(calibrate)
 app.add_typer(config_app, name="config")
 app.add_typer(cache_app, name="cache")
+app.add_typer(feedback_app, name="feedback")
 app.add_typer(admin_app, name="admin")
 app.command(
     "classifier",

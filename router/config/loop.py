@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from backends.settings import Settings
+from backends.settings import Settings, check_url
+
+JUDGE_NAMES = ("validity", "choice", "match", "embedding", "llm")
 
 _SHARE_WHERE_TUNED = 0.02
 TuningMode = Literal["off", "manual", "automatic"]
@@ -32,11 +34,20 @@ class FeedbackConfig(Settings):
 
     enabled: bool = Field(True, description="Take feedback.")
     window_s: float = Field(
-        7 * 86_400, ge=60, description="How long after its request feedback is taken, seconds; later it is refused."
+        86_400,
+        ge=60,
+        description="How long after its answer feedback is taken, seconds; later it is refused. Each answer takes some "
+        "250 bytes of Redis for that time.",
     )
     stream: str = Field("bitgear:feedback", description="Name of the Redis stream.")
     max_length: int = Field(100_000, ge=100, description="Entries kept in the stream (about).")
     comment_chars: int = Field(2000, ge=0, description="Longest comment that is kept; 0 keeps none.")
+    regeneration_s: float = Field(
+        120,
+        ge=0,
+        description="The same chat request by the same tenant within this time says that the first answer was not "
+        "good, seconds; 0: it says nothing.",
+    )
 
 
 class ShadowConfig(Settings):
@@ -46,7 +57,14 @@ class ShadowConfig(Settings):
         None, ge=0, le=1, description="Share of requests answered twice. None: 0.02 where tuning is on, else 0."
     )
     judges: tuple[str, ...] = Field(
-        ("match", "validity"), description="Registered judges, asked in turn until one can tell."
+        ("validity", "choice", "match"),
+        description="Judges, asked in turn until one can tell: validity, choice, match, embedding, llm.",
+    )
+    lower_share: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="Of the sampled requests that full precision answered: share that a lower one is asked as well.",
     )
     max_running: int = Field(2, ge=1, description="Most shadow requests at once per worker; more are let go.")
     max_load: float = Field(
@@ -57,8 +75,33 @@ class ShadowConfig(Settings):
         "used less than this.",
     )
     max_output_tokens: int = Field(1024, ge=1, description="Longest answer that is compared, tokens.")
-    judge_model: str | None = Field(None, description="Model of the LLM judge, as litellm names it.")
-    judge_key_env: str | None = Field(None, description="Environment variable with the LLM judge's API key.")
+    judge_model: str | None = Field(None, description="Model of the LLM judge, as its server names it.")
+    judge_url: str | None = Field(
+        None,
+        description="Base URL of the LLM judge's OpenAI-compatible server, without `/v1`. None: the sidecar of the "
+        "first variant of kind litellm.",
+    )
+    judge_key_env: str | None = Field(None, description="Environment variable with the judges' API key.")
+    judge_timeout_s: float = Field(60, gt=0, description="Longest wait for a judge's server, seconds.")
+    embedding_url: str | None = Field(
+        None, description="Base URL of the server for the embedding judge, without `/v1`."
+    )
+    embedding_model: str | None = Field(None, description="Model of the embedding judge, as its server names it.")
+
+    @field_validator("judges")
+    @classmethod
+    def _known(cls, judges: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in judges if name not in JUDGE_NAMES]
+        if unknown:
+            raise ValueError(f"judges: {unknown[0]!r} is none of {', '.join(JUDGE_NAMES)}")
+        return judges
+
+    @field_validator("judge_url", "embedding_url")
+    @classmethod
+    def _url(cls, url: str | None) -> str | None:
+        if url is not None:
+            check_url(url)
+        return url
 
     def effective_share(self, tuning: TuningMode) -> float:
         """Return the share that holds under this mode of tuning."""

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote
 
 import orjson
 
+from router.feedback.service import MOST_BYTES, Quality
 from router.keys.table import Admitted
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
 from router.proxy.deciding import Decider, Question
@@ -24,20 +25,22 @@ from router.proxy.learn import learn
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
 from router.proxy.serving import Serving
-from router.proxy.surface import CHAT, ENDPOINTS, OTHER, ROUTE, Endpoint
+from router.proxy.surface import CHAT, ENDPOINTS, FEEDBACK, OTHER, ROUTE, Endpoint
 from router.proxy.validation import sequences, validate
 from router.state import Fleet
 from router.telemetry import Telemetry
 
 _JSON = (b"content-type", b"application/json")
+_OWN = {b"/v1/route": ROUTE, b"/v1/feedback": FEEDBACK}
 
 
 class ProxyApp:
     """Serves `/v1/*`, `/tokenize`, `/detokenize` and `/health`."""
 
-    def __init__(self, serving: Serving, telemetry: Telemetry) -> None:
+    def __init__(self, serving: Serving, telemetry: Telemetry, quality: Quality | None = None) -> None:
         self.serving = serving
         """What the next request is served with; replaced whole, never changed."""
+        self._quality = quality
         self._telemetry = telemetry
         self._started_unix = int(time.time())
         self.inflight = 0
@@ -52,7 +55,7 @@ class ProxyApp:
             # A full house is not a sick one: asked before anything is counted.
             await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
             return
-        endpoint = ROUTE if path == b"/v1/route" else ENDPOINTS.get(path, OTHER)
+        endpoint = _OWN.get(path) or ENDPOINTS.get(path, OTHER)
         client = Client(receive, send)
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         tracing = self._telemetry.tracing
@@ -86,10 +89,12 @@ class ProxyApp:
             self.inflight -= 1
             if admitted is not None:
                 admitted.release()
-            outcome.ended = time.monotonic()
+            outcome.ended, outcome.at = time.monotonic(), round(time.time(), 3)
             if outcome.group is not None:
                 learn(outcome, outcome.ended)
             self._telemetry.finished(outcome)
+            if outcome.watch is not None and self._quality is not None:
+                self._quality.finished(outcome, outcome.watch)
 
     async def _route(
         self,
@@ -103,14 +108,25 @@ class ProxyApp:
         method = scope["method"]
         if method in ("GET", "HEAD") and (path == b"/v1/models" or path.startswith(b"/v1/models/")):
             await self._models(client, outcome, path, admitted)
-        elif path in ENDPOINTS or path == b"/v1/route":
+        elif path in ENDPOINTS or path in _OWN:
             if method != "POST":
                 raise MethodNotAllowed(f"{path.decode('latin-1')} takes POST, not {method}.")
-            await self._body_request(scope, client, outcome, path, headers, admitted)
+            if outcome.endpoint is FEEDBACK:
+                await self._feedback(client, outcome, headers)
+            else:
+                await self._body_request(scope, client, outcome, path, headers, admitted)
         elif path.startswith(b"/v1/") and not _climbs(path):
             await self._body_request(scope, client, outcome, path, headers, admitted)
         else:
             raise ApiError(404, f"Unknown path {path.decode('latin-1')[:200]}.", None, "unknown_path")
+
+    async def _feedback(self, client: Client, outcome: Outcome, headers: list[tuple[bytes, bytes]]) -> None:
+        raw = await client.body(headers, MOST_BYTES, self.serving.config.timeouts.body_s)
+        if self._quality is None:
+            raise ApiError(404, "Feedback is not taken here.", None, "feedback_off")
+        answer = await client.unless_left(self._quality.take(raw, self.serving.caching.tenant(headers)))
+        outcome.status = 200
+        await client.answer(200, [_JSON, *self._ours(outcome)], answer)
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
         fleet = self.serving.fleet
@@ -193,6 +209,11 @@ class ProxyApp:
         upstream_path = path + b"?" + query if query else path
         caching = serving.caching
         plan = caching.plan(endpoint, target, upstream_path, headers, raw, body)
+        capture = plan.capture if plan is not None else None
+        outcome.tenant = plan.tenant if plan is not None else caching.tenant(headers)
+        if self._quality is not None and endpoint.generates:
+            outcome.watch = self._quality.watch(outcome, target, body, upstream_path, raw, capture)
+            capture = outcome.watch.capture or capture
         exchange = Exchange(
             client,
             outcome,
@@ -200,7 +221,7 @@ class ProxyApp:
             serving.decider,
             serving.config.timeouts,
             self._telemetry.retried,
-            plan.capture if plan is not None else None,
+            capture,
         )
         run = partial(
             exchange.run, scope["method"].encode(), upstream_path, headers, text, body, as_json=as_json, light=light

@@ -133,6 +133,10 @@ class Caching:
             selection = selection._replace(tenant=tenant_of_credential(credential.encode(), self._secret))
         return await purge(self.store.address, selection)
 
+    def tenant(self, headers: Headers) -> str:
+        """Return the digest by which a request's tenant is known."""
+        return tenant_of(headers, self._tenant_header, self._secret)
+
     def _settings(self, runtime: Runtime, group: str) -> _Settings:
         own = runtime.config.groups.get(group)
         if not self._config.enabled or self.store.state == "off":

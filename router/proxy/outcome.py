@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from router.decision.types import Decision
+from router.feedback.watch import Watch
 from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
@@ -55,12 +56,16 @@ class Outcome:
     cache_check: Literal["confirmed", "wrong"] | None = None
     """What a fresh answer said of the one kept for another wording."""
     tenant: str | None = None
+    watch: Watch | None = None
+    """What is to be learnt of the answer's quality."""
     trace: Trace | None = None
     """Its spans, where traces are made."""
     status: int = 0
     """HTTP status for the client; 499 when the client left."""
     error: str | None = None
     ended: float = 0.0
+    at: float = 0.0
+    """Unix time of its end, to the millisecond: by it and its id a request is known."""
 
     @property
     def ttft_s(self) -> float | None:

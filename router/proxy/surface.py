@@ -41,3 +41,4 @@ ENDPOINTS: dict[bytes, Endpoint] = {
 }
 OTHER = Endpoint("other", generates=False)
 ROUTE = Endpoint("route", generates=False)
+FEEDBACK = Endpoint("feedback", generates=False)

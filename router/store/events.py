@@ -1,6 +1,6 @@
 """Events into a Redis stream, beside the hot path: putting one never waits, never raises, and memory stays bounded.
 
-Each entry has one field, `event`, with JSON. A batch is one transaction together with a marker of how far this sink
+Each entry has one field (`event`, where nothing else is said) with JSON. A batch is one transaction together with a marker of how far this sink
 has come, so a batch whose answer was lost is not written twice.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +49,12 @@ class SinkStats:
     buffered: int
     state: State
     """starting: no answer yet; up; down: Redis is away, events are kept; off: nothing is kept; stopped."""
+    index_failed: int = 0
+    """Index entries that Redis did not take: no feedback can be given on these requests."""
+
+
+Index = Callable[[Mapping[str, object]], "tuple[str, bytes, int] | None"]
+"""From an event to (name, value, seconds to live) of a key by which it is found later, or None."""
 
 
 class EventSink:
@@ -58,13 +64,23 @@ class EventSink:
     """
 
     def __init__(
-        self, url: str | None, settings: EventsConfig, *, timeout_s: float = 0.5, password: str | None = None
+        self,
+        url: str | None,
+        settings: EventsConfig,
+        *,
+        timeout_s: float = 0.5,
+        password: str | None = None,
+        index: Index | None = None,
+        field: str = "event",
     ) -> None:
         self._url = url
         self._settings = settings
         self._timeout_s = timeout_s
         self._password = password
-        self._buffer: deque[bytes] = deque()
+        self._index = index
+        self._field = field
+        self._index_failed = 0
+        self._buffer: deque[tuple[bytes, tuple[str, bytes, int] | None]] = deque()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -85,19 +101,20 @@ class EventSink:
             return
         try:
             data = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+            entry = self._index(event) if self._index is not None else None
         except Exception:
             # Whatever an event holds, the request that made it goes on.
-            data = b""
+            data, entry = b"", None
         full = len(self._buffer) >= self._settings.buffer
         if self._state == "stopped" or full or not 0 < len(data) <= LONGEST_EVENT:
             self._dropped += 1
             return
-        self._buffer.append(data)
+        self._buffer.append((data, entry))
         self._wake.set()
 
     def stats(self) -> SinkStats:
         """Counts as of now."""
-        return SinkStats(self._written, self._dropped, len(self._buffer), self._state)
+        return SinkStats(self._written, self._dropped, len(self._buffer), self._state, self._index_failed)
 
     def start(self) -> None:
         """Begin to write, in a task of the running loop. Redis need not be there."""
@@ -173,7 +190,7 @@ class EventSink:
         self._written += len(batch)
         return None
 
-    async def _write(self, batch: list[bytes]) -> None:
+    async def _write(self, batch: list[tuple[bytes, tuple[str, bytes, int] | None]]) -> None:
         if self._client is None:
             self._client = self._connect(self._url or "")
         if not batch:
@@ -183,15 +200,26 @@ class EventSink:
             self._batches += 1
             self._uncertain = 0
             return
+        await self._write_index([entry for _, entry in batch if entry is not None])
         settings = self._settings
         async with self._client.pipeline(transaction=True) as pipe:
-            for data in batch:
-                pipe.xadd(settings.stream, {"event": data}, maxlen=settings.max_length, approximate=True)
+            for data, _ in batch:
+                pipe.xadd(settings.stream, {self._field: data}, maxlen=settings.max_length, approximate=True)
             pipe.set(self._marker, str(self._batches + 1), ex=_MARKER_TTL_S)
             self._uncertain = len(batch)
             await pipe.execute()
         self._batches += 1
         self._uncertain = 0
+
+    async def _write_index(self, entries: list[tuple[str, bytes, int]]) -> None:
+        # Apart from the events' transaction: these keys may be in other slots, and writing one twice does no harm.
+        if not entries or self._client is None:
+            return
+        async with self._client.pipeline(transaction=False) as pipe:
+            for name, value, ttl_s in entries:
+                pipe.set(name, value, ex=ttl_s)
+            answers = await pipe.execute(raise_on_error=False)
+        self._index_failed += sum(isinstance(answer, Exception) for answer in answers)
 
     def _connect(self, url: str) -> Redis:
         options: dict[str, Any] = {"password": self._password} if self._password else {}

@@ -121,7 +121,7 @@ def event_of(outcome: Outcome) -> dict[str, object]:
     decision, usage = outcome.decision, outcome.usage
     event: dict[str, Any] = {
         "id": outcome.request_id,
-        "t": round(time.time(), 3),
+        "t": outcome.at or round(time.time(), 3),
         "endpoint": outcome.endpoint.name,
         "group": outcome.group.name if outcome.group else None,
         "variant": outcome.variant.name if outcome.variant else None,
@@ -137,10 +137,11 @@ def event_of(outcome: Outcome) -> dict[str, object]:
         "e2e_ms": _ms(outcome.ended - outcome.began),
         "risks": dict(outcome.risks),
     }
+    if outcome.tenant is not None:
+        event["tenant"] = outcome.tenant
     if outcome.cache_key is not None:
         event["cache"] = outcome.cache
         event["cache_key"] = outcome.cache_key
-        event["tenant"] = outcome.tenant
     if outcome.cache == "hit":
         event["cache_age_s"] = outcome.cache_age_s
         event["cache_likeness"] = outcome.cache_likeness

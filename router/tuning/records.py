@@ -37,6 +37,8 @@ class Label(NamedTuple):
     """Digest of the API key that gave it; empty for Bitgear's own judges."""
     at: float = 0.0
     """Unix time, seconds."""
+    variant: str = ""
+    """Variant that it speaks of; empty: the record's own."""
 
 
 class Record(NamedTuple):
@@ -64,3 +66,5 @@ class Record(NamedTuple):
     labels: tuple[Label, ...] = ()
     ttft_target_s: float | None = None
     e2e_target_s: float | None = None
+    others: tuple[Label, ...] = ()
+    """Labels of variants that were only asked in its shadow: full precision answered, and a lower one was compared."""

@@ -1,0 +1,134 @@
+"""`POST /v1/feedback`: a statement finds its request in Redis and goes into the feedback stream, or is refused plainly.
+
+The last statement of a kind holds: a different one replaces the one before, the same one again changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import orjson
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from router.config.loop import FeedbackConfig
+from router.feedback.entry import FIELD, label_entry
+from router.feedback.index import LATE_S, index_key
+from router.feedback.statement import Statement, too_late, unknown_request
+from router.proxy.errors import ApiError
+
+_GIVEN = "bitgear:given"
+_MOST_SOURCES = 16
+"""Different statements about one request: thumbs, score, and that many metrics less two."""
+_CONNECTIONS = 4
+_PATIENCE_S = (0.0, 0.05, 0.15, 0.3)
+"""Pauses before each look-up of a request: its index entry is written a moment after its answer."""
+
+
+class Receipt(NamedTuple):
+    """What became of a statement."""
+
+    group: str
+    kind: str
+    changed: bool
+    """False where the same was said before."""
+    times: int
+    """Different statements of this kind so far."""
+
+
+class Inbox:
+    """Takes statements; connects to Redis with the first one."""
+
+    def __init__(
+        self,
+        url: str | None,
+        settings: FeedbackConfig,
+        *,
+        timeout_s: float = 0.5,
+        password: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._password = password
+        self._clock = clock
+        self._client: Redis | None = None
+
+    async def take(self, statement: Statement, tenant: str) -> Receipt:
+        """Write a statement by the tenant who made the request.
+
+        Raises ApiError: 404 for a request that is unknown to this tenant, 410 when it is too late, 400 for too many
+        kinds of statement, 503 while Redis is away: then nothing was kept.
+        """
+        if self._url is None or not self._settings.enabled:
+            raise ApiError(404, "Feedback is not taken here: it is disabled or has no Redis.", None, "feedback_off")
+        try:
+            async with asyncio.timeout(self._timeout_s + sum(_PATIENCE_S)):
+                return await self._take(statement, tenant)
+        except (RedisError, OSError, TimeoutError):
+            raise ApiError(
+                503, "Feedback cannot be kept now: Redis is away.", None, "feedback_unavailable", 2.0
+            ) from None
+
+    async def _take(self, statement: Statement, tenant: str) -> Receipt:
+        client = self._connected()
+        facts = await self._find(client, statement.request_id, tenant)
+        now = self._clock()
+        if now - facts["t"] > self._settings.window_s:
+            raise too_late(self._settings.window_s)
+        given = f"{_GIVEN}:{tenant}:{statement.request_id}"
+        before: dict[bytes, bytes] = await cast("Any", client.hgetall(given))
+        mine = orjson.dumps([facts["t"], statement.value, statement.comment])
+        source = statement.source.encode()
+        told = [orjson.loads(v) for v in (before.get(source),) if v]
+        # The same id may have been used for another request since.
+        count = told[0][0] if told and told[0][1][0] == facts["t"] else 0
+        if count and orjson.dumps(told[0][1]) == mine:
+            return Receipt(facts["group"], statement.kind, False, count)
+        if source not in before and len(before) >= _MOST_SOURCES:
+            raise ApiError(400, "metric.name: too many different statements about one request", "metric.name")
+        entry = label_entry(facts, statement.source, statement.value, now, key=tenant, comment=statement.comment)
+        settings = self._settings
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.xadd(settings.stream, {FIELD: orjson.dumps(entry)}, maxlen=settings.max_length, approximate=True)
+            pipe.hset(given, statement.source, orjson.dumps([count + 1, orjson.loads(mine)]).decode())
+            pipe.expire(given, round(settings.window_s) + LATE_S)
+            await pipe.execute()
+        return Receipt(facts["group"], statement.kind, True, count + 1)
+
+    async def _find(self, client: Redis, request_id: str, tenant: str) -> dict[str, Any]:
+        for pause in _PATIENCE_S:
+            await asyncio.sleep(pause)
+            found = await client.get(index_key(tenant, request_id))
+            if found is not None:
+                facts: dict[str, Any] = orjson.loads(found)
+                return facts
+        raise unknown_request(request_id)
+
+    def _connected(self) -> Redis:
+        if self._client is None:
+            options: dict[str, Any] = {"password": self._password} if self._password else {}
+            pool = BlockingConnectionPool.from_url(
+                self._url or "",
+                max_connections=_CONNECTIONS,
+                timeout=self._timeout_s,
+                socket_timeout=self._timeout_s,
+                socket_connect_timeout=self._timeout_s,
+                # A connection that was idle may have been closed: one more try.
+                retry=Retry(NoBackoff(), 1),
+                **options,
+            )
+            self._client = Redis(connection_pool=pool)
+        return self._client
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose(close_connection_pool=True)

@@ -1,0 +1,33 @@
+"""The index by which feedback finds its request: `bitgear:request:TENANT:ID`, written along with the request's event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from router.feedback.entry import KEPT
+
+PREFIX = "bitgear:request"
+LATE_S = 3600
+"""An entry outlives the window for feedback by this, so that late feedback can be told that it is late, seconds."""
+
+
+def index_key(tenant: str, request_id: str) -> str:
+    """Return the entry's name: the tenant is part of it, so that nobody finds (or overwrites) another's request."""
+    return f"{PREFIX}:{tenant}:{request_id}"
+
+
+class RequestIndex:
+    """Makes index entries from events; `window_s` is how long feedback is taken."""
+
+    def __init__(self, window_s: float) -> None:
+        self._ttl_s = round(window_s) + LATE_S
+
+    def __call__(self, event: Mapping[str, Any]) -> tuple[str, bytes, int] | None:
+        """Return (name, JSON, seconds to live); None for a request that no answer was given to."""
+        tenant, status = event.get("tenant"), event.get("status")
+        if tenant is None or event.get("variant") is None or not (status == 499 or 200 <= (status or 0) < 300):
+            return None
+        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in KEPT}), self._ttl_s
