@@ -25,6 +25,7 @@ import classifier
 from router.admin.app import build_admin_app
 from router.admin.auth import TokenSetupError, read_tokens
 from router.admin.context import Admin
+from router.admin.effect import recorded_effect
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.telemetry import LoggingConfig
@@ -116,6 +117,7 @@ class Worker:
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
                 tuning=self._tuning(),
+                effect=recorded_effect(runtime, scorer.thresholds, password),
             ),
             tokens,
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
 
 from tests.conftest import TOKEN
 from tests.router.admin.conftest import Operator
@@ -40,7 +42,9 @@ def attack(described: dict[str, Any], url: str) -> list[int]:
             statuses.append(response.status_code)
             assert response.status_code < 500, (case.method, case.formatted_path, case.query, case.body, response.text)
 
-        one()
+        # An operation without parameters and body has nothing that could be wrong.
+        with contextlib.suppress(Unsatisfiable):
+            one()
     return statuses
 
 

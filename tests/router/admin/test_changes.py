@@ -68,6 +68,19 @@ async def test_a_dry_run_tells_and_changes_nothing(operator: Operator) -> None:
     assert (await operator("GET", "/admin/config")).headers["etag"] == '"0"'
 
 
+async def test_a_dry_run_tells_what_it_would_have_done(operator: Operator, up: ScriptedUpstream) -> None:
+    new = {"precision": "int4", "urls": [up.url], "model": "g"}
+    assert (await operator("POST", "/admin/groups/g/variants", new)).status_code == 200
+    await until(lambda: all(r.ready for v in operator.gear.worker.fleet.variants() for r in v.replicas))
+    for _ in range(3):
+        assert (await fetch(operator.gear.url, "/v1/chat/completions", chat(model="g"))).status == 200
+    await until(lambda: operator.gear.worker._sink.stats().written >= 3)
+    answer = await operator("PATCH", "/admin/config?dry_run=true", {"policy": "full_precision"}, if_match="*")
+    effect = answer.json()["effect"]
+    assert effect["requests"] == 3
+    assert effect["shares_after"] == {"fp16": 1.0}
+
+
 async def test_what_was_read_can_be_put_back_changed(operator: Operator) -> None:
     config = (await operator("GET", "/admin/config")).json()
     config["scenarios"]["realtime"]["ttft_ms"] = None
