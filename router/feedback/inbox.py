@@ -29,6 +29,8 @@ _CONNECTIONS = 4
 _PATIENCE_S = (0.0, 0.05, 0.15, 0.3)
 """Pauses before each look-up of a request: its index entry is written a moment after its answer."""
 
+_MOST_WAITS = 4
+
 
 class Receipt(NamedTuple):
     """What became of a statement."""
@@ -69,7 +71,8 @@ class Inbox:
         if self._url is None or not self._settings.enabled:
             raise ApiError(404, "Feedback is not taken here: it is disabled or has no Redis.", None, "feedback_off")
         try:
-            async with asyncio.timeout(self._timeout_s + sum(_PATIENCE_S)):
+            # Each command has its own time; this bounds them together.
+            async with asyncio.timeout(_MOST_WAITS * self._timeout_s + sum(_PATIENCE_S)):
                 return await self._take(statement, tenant)
         except (RedisError, OSError, TimeoutError):
             raise ApiError(

@@ -29,6 +29,8 @@ from tests.support.wire import json_response, response
 FAST = SimulatorSettings(time_scale=0)
 ALICE, BOB = [("authorization", "Bearer sk-alice")], [("authorization", "Bearer sk-bob")]
 FEEDBACK = "/v1/feedback"
+PATIENT: dict[str, Any] = {"redis": {"timeout_s": 5.0}}
+"""A busy machine is no absent Redis."""
 
 
 async def say(gear: Bitgear, body: dict[str, Any], headers: list[tuple[str, str]] = ALICE) -> tuple[int, Any]:
@@ -58,7 +60,7 @@ async def records(redis_url: str, enough: Callable[[list[Record]], bool]) -> lis
 
 async def test_feedback_finds_its_answer_and_the_last_word_holds(bitgear: Start, redis_url: str) -> None:
     async with simulated(FAST, model="g", precision="int8") as int8:
-        gear = await bitgear({"int8": int8}, redis_url=redis_url)
+        gear = await bitgear({"int8": int8}, redis_url=redis_url, config=PATIENT)
         async with AsyncOpenAI(base_url=f"{gear.url}/v1", api_key="sk-alice", max_retries=0) as client:
             raw = await client.chat.completions.with_raw_response.create(
                 model="g", messages=[{"role": "user", "content": "2+2?"}]
@@ -94,7 +96,7 @@ async def test_feedback_finds_its_answer_and_the_last_word_holds(bitgear: Start,
 
 async def test_only_who_asked_may_say_and_only_in_time(bitgear: Start, redis_url: str) -> None:
     async with simulated(FAST, model="g", precision="int8") as int8:
-        gear = await bitgear({"int8": int8}, redis_url=redis_url)
+        gear = await bitgear({"int8": int8}, redis_url=redis_url, config=PATIENT)
         name = await asked(gear)
         for headers in (BOB, []):
             status, body = await say(gear, {"request_id": name, "thumbs": "down"}, headers)
@@ -127,7 +129,7 @@ async def test_without_redis_nothing_is_pretended(bitgear: Start, tmp_path: Any)
         server = PrivateValkey(tmp_path / "valkey")
         server.start()
         try:
-            gear = await bitgear({"int8": int8}, redis_url=server.url)
+            gear = await bitgear({"int8": int8}, redis_url=server.url, config=PATIENT)
             name = await asked(gear)
             assert (await say(gear, {"request_id": name, "thumbs": "up"}))[0] == 200
         finally:
@@ -142,7 +144,7 @@ async def test_without_redis_nothing_is_pretended(bitgear: Start, tmp_path: Any)
 async def test_asking_again_and_leaving_early_are_weak_words(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:
-    gear = await bitgear({"fp16": up.url}, redis_url=redis_url)
+    gear = await bitgear({"fp16": up.url}, redis_url=redis_url, config=PATIENT)
     up.always([Send(json_response(WIRE.answer("four")))])
     first = await asked(gear)
     await asked(gear, headers=BOB)
@@ -168,7 +170,11 @@ def says(text: str) -> Callable[[Exchange], list[Step]]:
     return lambda _: [Send(json_response(WIRE.answer(text)))]
 
 
-SHADOW = {"shadow": {"share": 1.0, "lower_share": 1.0, "max_running": 2}, "thresholds": {"int8": 1.0}}
+SHADOW: dict[str, Any] = {
+    **PATIENT,
+    "shadow": {"share": 1.0, "lower_share": 1.0, "max_running": 2},
+    "thresholds": {"int8": 1.0},
+}
 
 
 async def test_a_lower_precisions_answer_is_compared_off_the_hot_path(
@@ -228,7 +234,7 @@ async def test_exploration_is_told_with_its_propensities(bitgear: Start, redis_u
         simulated(FAST, model="g", precision="int8") as int8,
         simulated(FAST, model="g", precision="int4") as int4,
     ):
-        config = {"exploration": {"share": 0.2, "max_risk": 1.0}, "cache": {"enabled": False}}
+        config = {**PATIENT, "exploration": {"share": 0.2, "max_risk": 1.0}, "cache": {"enabled": False}}
         gear = await bitgear({"fp16": fp16, "int8": int8, "int4": int4}, redis_url=redis_url, config=config)
         for _ in range(60):
             await asked(gear, max_tokens=1)
