@@ -2,9 +2,9 @@
 
     python benchmarks/soak.py [--requests 100000] [--minutes 10] [--fail-every 50] [--max-slope 0.5]
 
-Each cycle loads plain answers, whole streams, streams and plain requests that the client leaves, and long bodies, while
-every Nth answer of the stub fails (a 500, or an error event inside a stream). Memory is read after each cycle; the slope
-is a straight line through the second half of the run, MiB per 10,000 requests, by which time pools and caches are full
+Each cycle loads plain answers, whole streams, streams and plain requests that the client leaves, plain ones from the
+cache or waiting for one call, and long bodies, while every Nth answer of the stub fails (a 500, or an error event
+inside a stream). Memory is read after each cycle; the slope is a straight line through the second half of the run, MiB per 10,000 requests, by which time pools and caches are full
 (the stream of events is kept short here, so that the private Valkey server's memory is as flat as the rest).
 It exits with 1 where the slope is above the limit, more answers failed than the stub made fail, or streams are still
 running at the stub after the last client is gone.
@@ -36,12 +36,16 @@ class Part:
     options: tuple[object, ...]
 
 
+CACHED = ("-H", "cache-control: max-age=1")
 CYCLE = (
     Part("plain", 2000, ("-c", 32)),
     Part("streams", 1200, ("-c", 64, "-s", 10)),
     Part("streams with usage", 400, ("-c", 32, "-s", 10, "-U")),
     Part("streams left", 800, ("-c", 64, "-s", 20, "-x", 2)),
     Part("plain left", 400, ("-c", 16, "-x", 2)),
+    # A second later the same question is asked upstream again, by one of those who ask it then.
+    Part("plain, cached", 800, ("-c", 32, *CACHED)),
+    Part("plain left, cached", 400, ("-c", 16, "-x", 2, "-b", 300, *CACHED)),
     Part("long bodies", 200, ("-c", 8, "-b", 200_000)),
 )
 PER_CYCLE = sum(part.requests for part in CYCLE)

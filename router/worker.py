@@ -25,7 +25,6 @@ import classifier
 from router.admin.app import build_admin_app
 from router.admin.auth import TokenSetupError, read_tokens
 from router.admin.context import Admin
-from router.admin.effect import recorded_effect
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.telemetry import LoggingConfig
@@ -38,6 +37,7 @@ from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
+from router.replay import dry_run
 from router.state import Fleet, Monitor
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
@@ -117,7 +117,7 @@ class Worker:
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
                 tuning=self._tuning(),
-                effect=recorded_effect(runtime, scorer.thresholds, password),
+                effect=dry_run(runtime, scorer.thresholds, password),
             ),
             tokens,
         )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from router.cache import messages, responses
 from router.proxy.usage import Usage, usage_of
 
 _DONE = b"data: [DONE]\n\n"
 _WHOLE = frozenset({"stop", "tool_calls", "function_call"})
 Json = dict[str, Any]
+_OTHERS: dict[str, tuple[Callable[[Json, bool], bool], Callable[[Json], bytes]]] = {
+    "responses": (responses.is_whole, responses.as_events),
+    "messages": (messages.is_whole, messages.as_events),
+}
+"""Endpoints whose answers and streams look otherwise."""
 
 
 def checked(body: bytes, kind: str, limited: bool) -> Usage | None:
@@ -29,6 +36,8 @@ def checked(body: bytes, kind: str, limited: bool) -> Usage | None:
     if kind == "embeddings":
         data = answer.get("data")
         return usage if isinstance(data, list) and data else None
+    if kind in _OTHERS:
+        return usage if _OTHERS[kind][0](answer, limited) else None
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not all(_is_whole(c, kind, limited) for c in choices):
         return None
@@ -50,6 +59,8 @@ def _is_whole(choice: object, kind: str, limited: bool) -> bool:
 def as_stream(body: bytes, kind: str, usage: bool) -> bytes:
     """Return a kept plain answer as the events of a stream; with the usage event where it was asked for."""
     answer: Json = orjson.loads(body)
+    if kind in _OTHERS:
+        return _OTHERS[kind][1](answer)
     choices: list[Json] = answer.pop("choices")
     told = answer.pop("usage", None)
     head = {name: value for name, value in answer.items() if value is not None}

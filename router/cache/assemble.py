@@ -6,22 +6,22 @@ extended, tool calls are merged by their index; a field that should be constant 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from typing import Any, cast
 
 import orjson
 
-_END = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
+from router.cache import messages, responses
+from router.cache.events import Unclear, data_of, split_events
+
 _CHUNK_OF = {"chat.completions": "chat.completion.chunk", "completions": "text_completion"}
 _WHOLE_OF = {"chat.completions": "chat.completion", "completions": "text_completion"}
 _AT_ONCE = 100
 """Events between two pauses, some hundred microseconds."""
 Json = dict[str, Any]
 
-
-class _Unclear(Exception):  # noqa: N818 - not an error: the answer is just not kept
-    pass
+_FROM = {"responses": responses.from_events, "messages": messages.from_events}
+"""Of the endpoints whose events are other ones."""
 
 
 def from_stream(raw: bytes, kind: str) -> bytes | None:
@@ -37,8 +37,10 @@ def from_stream(raw: bytes, kind: str) -> bytes | None:
 def assembling(raw: bytes, kind: str) -> Generator[None, None, bytes | None]:
     """Do what `from_stream` does, yielding now and then: a long answer must not hold up other requests."""
     try:
+        if kind in _FROM:
+            return _FROM[kind](raw)
         return (yield from _assembled(raw, kind))
-    except (_Unclear, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except (Unclear, orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
         return None
 
 
@@ -50,20 +52,20 @@ def _assembled(raw: bytes, kind: str) -> Generator[None, None, bytes]:
     head_before: Json = {}
     silent: Json = {}
     texts: dict[int, list[str]] = {}
-    for number, event in enumerate(raw.split(b"\n\n") if b"\r" not in raw else _END.split(raw), 1):
+    for number, event in enumerate(split_events(raw), 1):
         if number % _AT_ONCE == 0:
             yield
-        data = _data(event)
+        data = data_of(event)
         if data is None:
             continue
         if ended:
-            raise _Unclear
+            raise Unclear
         if data == b"[DONE]":
             ended = True
             continue
         chunk = orjson.loads(data)
         if chunk.get("object") != _CHUNK_OF[kind]:
-            raise _Unclear
+            raise Unclear
         for choice in chunk.pop("choices"):
             text = _only_text(choice.get("delta"))
             if text is not None:
@@ -84,9 +86,9 @@ def _assembled(raw: bytes, kind: str) -> Generator[None, None, bytes]:
             _constants(top, chunk)
     _join(texts, choices)
     if not ended or not choices or not isinstance(usage, dict):
-        raise _Unclear
+        raise Unclear
     if sorted(choices) != list(range(len(choices))):
-        raise _Unclear
+        raise Unclear
     whole = [_finished(choices[i], i, kind) for i in range(len(choices))]
     return orjson.dumps({**top, "object": _WHOLE_OF[kind], "choices": whole, "usage": usage})
 
@@ -106,17 +108,10 @@ def _join(texts: dict[int, list[str]], choices: dict[int, Json]) -> None:
             parts.clear()
 
 
-def _data(event: bytes) -> bytes | None:
-    if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
-        return event[6:].strip()
-    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(lines).strip() if lines else None
-
-
 def _index(item: Json) -> int:
     index = item["index"]
     if not isinstance(index, int):
-        raise _Unclear
+        raise Unclear
     return index
 
 
@@ -183,13 +178,13 @@ def _extended(into: Json, lists: Json) -> Json:
         elif isinstance(value, list):
             into[name] = (into.get(name) or []) + value
         else:
-            raise _Unclear
+            raise Unclear
     return into
 
 
 def _string(value: object) -> str:
     if not isinstance(value, str):
-        raise _Unclear
+        raise Unclear
     return value
 
 
@@ -205,20 +200,20 @@ def _constant(into: Json, name: str, value: object) -> None:
     if into.get(name) is None:
         into[name] = value
     elif into[name] != value:
-        raise _Unclear
+        raise Unclear
 
 
 def _finished(choice: Json, index: int, kind: str) -> Json:
     out = {**choice, "index": index}
     if kind == "completions":
         if "text" not in out:
-            raise _Unclear
+            raise Unclear
         return out
     message: Json = out.pop("message")
     calls = message.get("tool_calls")
     if isinstance(calls, dict):
         if sorted(calls) != list(range(len(calls))):
-            raise _Unclear
+            raise Unclear
         message["tool_calls"] = [calls[i] for i in range(len(calls))]
         message["content"] = message.get("content") or None
     elif message.get("content") is None:

@@ -1,12 +1,14 @@
 """One upstream call for identical requests: the first asks, the others wait for what it gets.
 
-Each waits for itself: a client that leaves takes nobody with it. When the one that asks leaves, the next one asks.
+Each waits for itself: a client that leaves takes nobody with it. When the one that asks leaves, its call goes on for
+those who wait; when nobody waits any more it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from router.cache.entry import Entry
@@ -15,7 +17,8 @@ REMEMBERED_S = 10.0
 """How long nobody waits, after an answer that could not be shared, seconds."""
 MOST_REMEMBERED = 1024
 Landing = Entry | Literal["alone", "left"]
-"""What a flight brought: an answer; `alone`: one that cannot be shared; `left`: who asked is gone."""
+"""What a flight brought: an answer; `alone`: one that cannot be shared; `left`: who asked went before
+there was a call."""
 
 
 class Flight:
@@ -24,6 +27,10 @@ class Flight:
     def __init__(self) -> None:
         self._landed: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
         self.waiting = 0
+        self.orphan = False
+        """Whether the client that began it is gone."""
+        self.on_alone: Callable[[], None] | None = None
+        """Called whenever nobody waits any more."""
 
     def land(self, landing: Landing) -> None:
         """Tell all who wait; only the first call counts."""
@@ -37,6 +44,8 @@ class Flight:
             done, _ = await asyncio.wait([self._landed], timeout=timeout_s)
         finally:
             self.waiting -= 1
+            if not self.waiting and self.on_alone is not None:
+                self.on_alone()
         return self._landed.result() if done else "alone"
 
 
@@ -49,6 +58,11 @@ class Flights:
 
     def __len__(self) -> int:
         return len(self._flights)
+
+    @property
+    def orphans(self) -> int:
+        """Calls in the air whose own clients are gone."""
+        return sum(flight.orphan for flight in self._flights.values())
 
     def find(self, digest: str) -> Flight | None:
         """Return the flight of this request, if one is in the air."""

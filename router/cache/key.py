@@ -18,8 +18,11 @@ import orjson
 PREFIX = "bitgear:c1"
 """Begins the name of every entry; the number is the key's own version."""
 LEASE_PREFIX = "bitgear:l1"
+WANTED_PREFIX = "bitgear:w1"
 IGNORED = frozenset({"stream", "stream_options", "user", "metadata", "model"})
 """Fields of the body that stay out: how the answer is sent and who asked; the model counts as group or pin."""
+_SHOWN = frozenset({"user", "metadata"})
+"""Fields that an answer of `/v1/responses` repeats."""
 ANONYMOUS = "anonymous"
 """The tenant of requests without credentials."""
 
@@ -48,11 +51,13 @@ class Key(NamedTuple):
     digest: str
     entry: str
     lease: str
+    wanted: str = ""
+    """Mark of those who wait in other workers."""
 
 
 def request_key(path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Key | None:
     """Return the key; None for a body whose numbers are too long to be read exactly. `path` has the query string with it."""
-    normal = _normal(raw, body)
+    normal = _normal(raw, body, IGNORED - _SHOWN if path.startswith(b"/v1/responses") else IGNORED)
     if normal is None:
         return None
     state = blake2b(digest_size=_DIGEST_BYTES)
@@ -61,7 +66,12 @@ def request_key(path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) 
         state.update(len(part).to_bytes(8, "big") + part)
     state.update(normal)
     digest = urlsafe_b64encode(state.digest()).decode()
-    return Key(digest, f"{prefix_of(place.group, place.tenant)}{{{digest}}}", f"{LEASE_PREFIX}:{{{digest}}}")
+    return Key(
+        digest,
+        f"{prefix_of(place.group, place.tenant)}{{{digest}}}",
+        f"{LEASE_PREFIX}:{{{digest}}}",
+        f"{WANTED_PREFIX}:{{{digest}}}",
+    )
 
 
 def has_long_number(raw: bytes) -> bool:
@@ -79,10 +89,10 @@ def prefix_of(group: str, tenant: str) -> str:
     return f"{PREFIX}:{quote(group, safe='')}:{tenant}:"
 
 
-def _normal(raw: bytes, body: Mapping[str, Any]) -> bytes | None:
+def _normal(raw: bytes, body: Mapping[str, Any], ignored: frozenset[str]) -> bytes | None:
     if has_long_number(raw):
-        return _exact(raw)
-    kept = {name: value for name, value in body.items() if name not in IGNORED}
+        return _exact(raw, ignored)
+    kept = {name: value for name, value in body.items() if name not in ignored}
     for name in _SAME_AS_INTEGERS:
         value = kept.get(name)
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -90,13 +100,13 @@ def _normal(raw: bytes, body: Mapping[str, Any]) -> bytes | None:
     return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
 
 
-def _exact(raw: bytes) -> bytes | None:
+def _exact(raw: bytes, ignored: frozenset[str]) -> bytes | None:
     # Python's parser keeps long integers as they are.
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    kept = {name: value for name, value in body.items() if name not in IGNORED}
+    kept = {name: value for name, value in body.items() if name not in ignored}
     return b"exact" + json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -48,7 +48,9 @@ async def purge(address: Address, selection: Selection) -> int:
             if names and selection.older_than_s is not None:
                 names = await _older(link, names, selection.older_than_s)
             if names:
-                taken += await link.call("UNLINK", *names)
+                # One by one: in a cluster they have different slots.
+                for future in [link.call("UNLINK", name) for name in names]:
+                    taken += await future
             if cursor == b"0":
                 return taken
     finally:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from router.proxy.surface import Endpoint
 
 Requests = Literal["none", "deterministic", "all"]
-_KINDS = frozenset({"chat.completions", "completions", "embeddings"})
+_KINDS = frozenset({"chat.completions", "completions", "embeddings", "responses", "messages"})
 # State on the replica's side, or an answer that is handed on between engines: each request means itself alone.
 _PERSONAL = ("kv_transfer_params", "ec_transfer_params", "previous_response_id", "conversation", "background")
 
@@ -54,6 +54,9 @@ def cacheable(endpoint: Endpoint, body: Mapping[str, Any], control: Control, req
     options = body.get("stream_options")
     if isinstance(options, Mapping) and options.keys() - {"include_usage"}:
         # Other options change the chunks themselves.
+        return False
+    if body.get("store") is True and endpoint.name == "responses":
+        # The client may ask for it by its id later.
         return False
     return all(body.get(name) is None for name in _PERSONAL)
 

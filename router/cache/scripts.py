@@ -18,12 +18,18 @@ local entry = redis.call('GET', KEYS[1])
 if entry then return entry end
 local held = redis.call('GET', KEYS[2])
 if held == '-' then return 2 end
-if held then return 0 end
+if held then
+  redis.pcall('SET', KEYS[3], '1', 'PX', ARGV[3])
+  return 0
+end
 local set = redis.pcall('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2])
 if set.err then return 2 end
 return 1
 """
-"""KEYS: entry, lease. ARGV: token, lease's life in ms. Gives the entry's bytes, or one of the numbers above."""
+"""KEYS: entry, lease, mark. ARGV: token, lease's life and the mark's in ms.
+
+Gives the entry's bytes, or one of the numbers above. The mark tells the holder that somebody waits.
+"""
 
 LEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -34,6 +40,33 @@ return redis.call('DEL', KEYS[1])
 """KEYS: lease. ARGV: token, `renew`, `alone` or `free`, time in ms. Only the holder changes its lease."""
 
 
+AUDIT = """
+local base, found, key = ARGV[1], ARGV[2], KEYS[1]
+if redis.call('HGET', key, 'base') ~= base then
+  redis.call('DEL', key)
+  redis.call('HSET', key, 'base', base, 'threshold', base, 'checked', 0, 'wrong', 0)
+end
+local raised = 0
+if found ~= 'look' then
+  local checked = redis.call('HINCRBY', key, 'checked', 1)
+  local wrong = redis.call('HINCRBY', key, 'wrong', found)
+  redis.call('HINCRBY', key, 'checked_in_all', 1)
+  redis.call('HINCRBY', key, 'wrong_in_all', found)
+  if found == '1' and wrong > tonumber(ARGV[4]) * math.max(checked, tonumber(ARGV[5])) then
+    local threshold = tonumber(redis.call('HGET', key, 'threshold')) + tonumber(ARGV[3])
+    redis.call('HSET', key, 'threshold', string.format('%.6f', threshold), 'checked', 0, 'wrong', 0)
+    raised = 1
+  end
+end
+return {redis.call('HGET', key, 'threshold'), redis.call('HGET', key, 'checked'), redis.call('HGET', key, 'wrong'), raised}
+"""
+"""KEYS: a group's books. ARGV: configured threshold; `look`, `0` (agreed) or `1` (wrong); step; bound; enough checks.
+
+Gives threshold, checks and wrong ones since the last rise, and 1 where this one raised it. Another configured threshold
+begins new books.
+"""
+
+
 def sha(script: str) -> str:
     """Return the name under which the server keeps a script."""
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
@@ -41,3 +74,4 @@ def sha(script: str) -> str:
 
 LOOK_SHA = sha(LOOK)
 LEASE_SHA = sha(LEASE)
+AUDIT_SHA = sha(AUDIT)

@@ -10,20 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from router.cache.address import Address, parse_address
 from router.cache.key import Key
 from router.cache.link import Link, LinkLost, Refusal, connect
-from router.cache.scripts import GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
+from router.cache.scripts import AUDIT, AUDIT_SHA, GO_ALONE, LEASE, LEASE_SHA, LOOK, LOOK_SHA
+from router.cache.sentinel import Sentinels, is_sentinel, parse_sentinels
 from router.config.problems import masked
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
+FOLLOW_PAUSE_S = 1.0
+"""The longest behind Sentinels: to ask them costs nothing, and a new master may be named at any moment, seconds."""
 STEADY_S = 5.0
 """A connection that lived this long lets the pauses begin anew, seconds."""
+WANTED_MS = 1000
+"""How long after its last look somebody counts as waiting; several times the pause between two looks."""
 ALONE_MS = 1000
 """How long others are told not to wait, after an answer that could not be kept."""
 
@@ -42,9 +48,16 @@ class StoreStats:
 class Store:
     """The worker's way to Redis. `url` None: there is none, and every look-up says so."""
 
-    def __init__(self, url: str | None, *, password: str | None, timeout_s: float, log: logging.Logger) -> None:
-        self._where = masked(url or "")
-        self.address: Address | None = parse_address(url, password) if url else None
+    def __init__(
+        self, url: str | Address | None, *, password: str | None, timeout_s: float, log: logging.Logger
+    ) -> None:
+        self._where = f"{url.host}:{url.port}" if isinstance(url, Address) else masked(url or "")
+        self._place: Address | Sentinels | None = None
+        if isinstance(url, Address):
+            self._place = url
+        elif url:
+            self._place = parse_sentinels(url, password) if is_sentinel(url) else parse_address(url, password)
+        self._longest_pause = FOLLOW_PAUSE_S if isinstance(self._place, Sentinels) else LONGEST_PAUSE_S
         self._timeout_s = timeout_s
         self._log = log
         self._link: Link | None = None
@@ -58,6 +71,8 @@ class Store:
         self._reading: set[asyncio.Task[None]] = set()
         self.state: State = "starting" if url else "off"
         self.stats = StoreStats()
+        self.on_moved: Callable[[], None] | None = None
+        """Called when a node of a cluster says that a key is another one's."""
 
     @property
     def up(self) -> bool:
@@ -71,8 +86,14 @@ class Store:
 
     def start(self) -> None:
         """Begin to connect, in a task of the running loop. Redis need not be there."""
-        if self._task is None and self.address is not None:
-            self._task = asyncio.create_task(self._run(self.address), name="cache")
+        if self._task is None and self._place is not None:
+            self._task = asyncio.create_task(self._run(), name="cache")
+
+    async def locate(self) -> Address | None:
+        """Return where the entries are now; None where there is no Redis. Raises OSError when no Sentinel knows."""
+        if isinstance(self._place, Sentinels):
+            return await self._place.find(self._timeout_s)
+        return self._place
 
     async def stop(self) -> None:
         """Close; waiting writes have been sent or are lost."""
@@ -83,6 +104,11 @@ class Store:
             self._link.end("stopped", False)
         if self.state != "off":
             self.state = "stopped"
+
+    async def locations(self) -> list[Address]:
+        """Return every server that has entries. Raises OSError when no Sentinel knows."""
+        place = await self.locate()
+        return [] if place is None else [place]
 
     async def look(self, key: Key, token: str | None, lease_ms: int) -> bytes | int | None:
         """Return the entry's bytes, or what there is instead: LEASE_TAKEN, HELD_BY_OTHER, GO_ALONE.
@@ -97,7 +123,9 @@ class Store:
                 answer = await link.call("GET", key.entry)
                 answer = GO_ALONE if answer is None else answer
             else:
-                answer = await link.call("EVALSHA", LOOK_SHA, 2, key.entry, key.lease, token, lease_ms)
+                answer = await link.call(
+                    "EVALSHA", LOOK_SHA, 3, key.entry, key.lease, key.wanted, token, lease_ms, WANTED_MS
+                )
         except LinkLost:
             self.stats.lookups_failed += 1
             return None
@@ -109,6 +137,30 @@ class Store:
             self.stats.bytes_read += len(answer)
             return answer
         return answer if isinstance(answer, int) else None
+
+    async def wanted(self, key: Key) -> bool:
+        """Return whether somebody in another worker waits for this entry; False where Redis does not answer."""
+        link = self._link
+        if link is None:
+            return False
+        try:
+            return bool(await link.call("EXISTS", key.wanted))
+        except (LinkLost, Refusal):
+            return False
+
+    async def audit(self, name: str, *arguments: str) -> list[bytes | int] | None:
+        """Run AUDIT on the books `name`; None where Redis does not answer, or takes no scripts."""
+        link = self._link
+        if link is None or not self._scripts:
+            return None
+        try:
+            answer = await link.call("EVALSHA", AUDIT_SHA, 1, name, *arguments)
+        except LinkLost:
+            return None
+        except Refusal as refusal:
+            self._refused(link, str(refusal))
+            return None
+        return answer if isinstance(answer, list) else None
 
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """Keep an entry and give the lease back, without waiting for the answer."""
@@ -147,6 +199,9 @@ class Store:
             self.stats.writes_failed += 1
         except Refusal as refusal:
             self.stats.writes_failed += 1
+            self._follow_master(str(refusal))
+            if self._has_moved(str(refusal)):
+                return
             if self._write_pause == 0.0:
                 self._log.warning("cache: %s takes no writes (%s); answers are not kept", self._where, refusal)
             self._write_pause = min(max(FIRST_PAUSE_S, self._write_pause * 2), LONGEST_PAUSE_S)
@@ -158,18 +213,33 @@ class Store:
                 self._log.info("cache: %s takes writes again", self._where)
 
     def _refused(self, link: Link, why: str) -> None:
+        if self._has_moved(why):
+            return
         if why.startswith("NOSCRIPT"):
             # The scripts were flushed, or another server answers at the same address now.
-            for script in (LOOK, LEASE):
+            for script in (LOOK, LEASE, AUDIT):
                 link.call("SCRIPT", "LOAD", script).add_done_callback(_forget)
         elif "OOM" not in why and "READONLY" not in why:
             link.end(why, True)
+        else:
+            self._follow_master(why)
 
-    async def _run(self, address: Address) -> None:
+    def _has_moved(self, why: str) -> bool:
+        if self.on_moved is None or not why.startswith(("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN")):
+            return False
+        self.on_moved()
+        return True
+
+    def _follow_master(self, why: str) -> None:
+        """Behind Sentinels a server that takes no writes is the master no more: ask them again."""
+        if isinstance(self._place, Sentinels) and "READONLY" in why and self._link is not None:
+            self._link.end(why, False)
+
+    async def _run(self) -> None:
         pause = FIRST_PAUSE_S
         loop = asyncio.get_running_loop()
         while True:
-            why = await self._open(address)
+            why = await self._open()
             if why is None:
                 self._change("up", "")
                 began = loop.time()
@@ -184,13 +254,18 @@ class Store:
                         continue
             self._change("down", why)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            pause = min(pause * 2, self._longest_pause)
 
-    async def _open(self, address: Address) -> str | None:
+    async def _open(self) -> str | None:
         """Connect; give the reason where it failed."""
         self._lost.clear()
         try:
+            address = await self.locate()
+            assert address is not None
             link = await connect(address, self._timeout_s, self._on_lost)
+            if isinstance(self._place, Sentinels) and (await link.call("ROLE"))[0] != b"master":
+                link.end("not the master", False)
+                return f"{address.host}:{address.port} is not the master any more"
             self._scripts = await self._load_scripts(link)
         except TimeoutError:
             return f"no answer in {self._timeout_s:g} s"
@@ -202,7 +277,7 @@ class Store:
 
     async def _load_scripts(self, link: Link) -> bool:
         try:
-            for script in (LOOK, LEASE):
+            for script in (LOOK, LEASE, AUDIT):
                 await link.call("SCRIPT", "LOAD", script)
         except Refusal:
             # A user without the right to run scripts: entries alone then, no lease across workers.

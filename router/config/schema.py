@@ -31,7 +31,9 @@ class RedisConfig(Settings):
     """State that proxies share. Without an address a private Valkey server is started."""
 
     url: str | None = Field(
-        None, description="redis://, rediss:// or unix:// URL. None: a private Valkey server of Bitgear's own."
+        None,
+        description="redis://, rediss:// or unix:// URL, or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE. "
+        "None: a private Valkey server of Bitgear's own.",
     )
     password_env: str | None = Field(None, description="Environment variable with the password; better than in `url`.")
     timeout_s: float = Field(0.5, gt=0, description="Longest wait for one answer, seconds.")
@@ -39,8 +41,9 @@ class RedisConfig(Settings):
     @field_validator("url")
     @classmethod
     def _scheme(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("url is not a redis://, rediss:// or unix:// URL")
+        schemes = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
+        if url is not None and not url.startswith(schemes):
+            raise ValueError("url is not a redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel:// URL")
         return url
 
 
@@ -149,6 +152,11 @@ class CacheConfig(Settings):
     """Answers kept in Redis; by itself only those of requests whose answer repeats (temperature 0, a seed)."""
 
     enabled: bool = Field(True, description="Answer from the cache, and keep answers.")
+    url: str | None = Field(
+        None,
+        pattern=r"^(rediss?|unix|rediss?\+sentinel|rediss?\+cluster)://",
+        description="Redis of the answers alone; a cluster by redis+cluster://HOST:PORT,HOST:PORT. None: `redis.url`.",
+    )
     requests: Literal["none", "deterministic", "all"] = Field(
         "deterministic",
         description="Which requests use it when their cache-control header says nothing; deterministic: temperature 0, "

@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 
 from router.control.document import ControlDocument
 from router.control.merge import Change, changes
+from router.store.client import open_client
 
 FORMAT = 1
 """Newest format of a document that this code reads."""
@@ -179,10 +180,7 @@ class ControlStore:
 
 def open_store(url: str, *, password: str | None, timeout_s: float, key: str = "bitgear:control") -> ControlStore:
     """Return the store at a redis://, rediss:// or unix:// URL; nothing is connected yet."""
-    options: dict[str, Any] = {"password": password} if password else {}
-    client = Redis.from_url(
-        url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0), **options
-    )
+    client = open_client(url, password=password, timeout_s=timeout_s, retry=Retry(NoBackoff(), 0))
     return ControlStore(client, key=key)
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from router.cache.answers import as_stream
 from router.cache.capture import Asked, Capture
+from router.cache.cluster import Cluster, is_cluster
 from router.cache.entry import Entry, Format, UnreadableEntry
 from router.cache.flights import Flight, Flights, Landing
 from router.cache.key import Key, Place, request_key, tenant_of, tenant_of_credential
@@ -28,6 +29,7 @@ from router.cache.store import Store
 from router.config.runtime import Runtime
 from router.config.schema import CacheConfig
 from router.decision import Decision
+from router.proxy.carry import Carry
 from router.proxy.client import Client, ClientLeft
 from router.proxy.deciding import Decider, Question
 from router.proxy.headers import decision_header
@@ -86,7 +88,7 @@ class Caching:
         self._decider = decider
         self._secret = tenant_secret
         self._tenant_header = self._config.tenant_header.encode()
-        self._flights: Flights = previous._flights if previous is not None else Flights()
+        self.flights: Flights = previous.flights if previous is not None else Flights()
         self._revisions = revisions(runtime)
         self._max_request = int(self._config.max_request_kib * 1024)
         self._max_entry = int(self._config.max_entry_kib * 1024)
@@ -127,11 +129,12 @@ class Caching:
 
         Raises OSError, TimeoutError, Refusal; ValueError where the selection means nothing or there is no Redis.
         """
-        if self.store.address is None:
+        addresses = await self.store.locations()
+        if not addresses:
             raise ValueError("there is no Redis")
         if credential is not None:
             selection = selection._replace(tenant=tenant_of_credential(credential.encode(), self._secret))
-        return await purge(self.store.address, selection)
+        return sum([await purge(address, selection) for address in addresses])
 
     def tenant(self, headers: Headers) -> str:
         """Return the digest by which a request's tenant is known."""
@@ -170,16 +173,22 @@ class Caching:
     ) -> None:
         """Answer from the cache, or by `upstream`, whose answer is kept where it may be."""
         outcome.cache, outcome.cache_key, outcome.tenant = "miss", plan.key.digest, plan.tenant
-        request = _Request(plan, client, outcome, question, upstream)
+        await self._serve(_Request(plan, client, outcome, question, upstream))
+        if client.gone:
+            # Its call went on for others.
+            raise ClientLeft
+
+    async def _serve(self, request: _Request) -> None:
+        plan, client = request.plan, request.client
         if plan.control.no_cache or plan.control.max_age_s == 0:
             await self._alone(request)
             return
-        if not self._config.single_flight or self._flights.useless(plan.key.digest, time.monotonic()):
+        if not self._config.single_flight or self.flights.useless(plan.key.digest, time.monotonic()):
             if not await self._from_entry(request, await self._look(plan, None)):
                 await self._alone(request)
             return
         deadline = time.monotonic() + self._config.wait_s
-        while (flight := self._flights.find(plan.key.digest)) is not None:
+        while (flight := self.flights.find(plan.key.digest)) is not None:
             left_s = deadline - time.monotonic()
             landing = await client.unless_left(flight.wait(max(0.0, left_s)))
             if landing == "left":
@@ -187,7 +196,7 @@ class Caching:
             if not (isinstance(landing, Entry) and await self._from_entry(request, landing)):
                 await self._alone(request)
             return
-        await self._lead(request, self._flights.begin(plan.key.digest), deadline)
+        await self._lead(request, self.flights.begin(plan.key.digest), deadline)
 
     async def _alone(self, request: _Request) -> None:
         await request.upstream()
@@ -205,16 +214,17 @@ class Caching:
             elif found is not None and self._fitting(request, found) is not None:
                 # Those who wait need not wait for this client to read.
                 landing = found
-                self._flights.end(digest, flight, landing)
+                self.flights.end(digest, flight, landing)
                 await self._from_entry(request, found)
                 return
             alike = await self.semantic.find(plan.wording, plan.key) if plan.wording is not None else None
             if alike is not None and not alike.check and self._fitting(request, alike.entry) is not None:
                 landing = alike.entry
-                self._flights.end(digest, flight, landing)
+                self.flights.end(digest, flight, landing)
                 await self._from_entry(request, alike.entry, alike.likeness)
                 return
-            landing = await self._ask(request, lease, alike)
+            with Carry(request.client, flight, self.store, plan.key if lease is not None else None):
+                landing = await self._ask(request, lease, alike)
         except ClientLeft:
             landing = "left"
             raise
@@ -227,7 +237,7 @@ class Caching:
                 lease.end()
                 if not lease.given_back:
                     self.store.lease(plan.key, lease.token, "alone" if landing == "alone" else "free")
-            self._flights.end(digest, flight, landing)
+            self.flights.end(digest, flight, landing)
 
     async def _ask(self, request: _Request, lease: Lease | None, alike: Alike | None) -> Landing:
         if lease is not None:
@@ -235,7 +245,7 @@ class Caching:
         await request.upstream()
         entry = await self._keep(request, lease)
         if entry is not None and alike is not None and alike.check:
-            agreed = self.semantic.check(request.question.target.group.name, alike.entry, entry)
+            agreed = await self.semantic.check(request.question.target.group.name, alike.entry, entry)
             request.outcome.cache_check = "confirmed" if agreed else "wrong"
         return entry or "alone"
 
@@ -379,12 +389,13 @@ def build_caching(
     config, redis = runtime.config.cache, runtime.config.redis
     secret = read_secret(config.encryption_key_env, env) if config.enabled else None
     password = env.get(redis.password_env) if redis.password_env else None
-    url = runtime.redis_url if config.enabled else None
+    url = (config.url or runtime.redis_url) if config.enabled else None
     try:
+        kind: Callable[..., Store] = Cluster if is_cluster(url or "") else Store
         store = (
             previous.store
             if previous is not None
-            else Store(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
+            else kind(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
         )
     except (ValueError, OSError) as error:
         raise CacheSetupError(f"redis.url: {error}") from None

@@ -28,7 +28,12 @@ class Client:
         self._send = send
         self._watch: asyncio.Task[None] | None = None
         self._on_leave: Callable[[], None] | None = None
+        self.on_gone: Callable[[], None] | None = None
+        """Called instead when the client goes during a call that others may wait for: it ends the call by `leave`."""
+        self.gone = False
+        """Whether it closed its connection before the answer's end."""
         self.left = False
+        """Whether its request is over for that reason."""
         self.started = False
         """Whether the head of an answer was sent."""
         self.finished = False
@@ -58,7 +63,7 @@ class Client:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self.left = True
+                self.gone = self.left = True
                 raise ClientLeft
             piece = message.get("body", b"")
             size += len(piece)
@@ -78,10 +83,19 @@ class Client:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 break
-        if not self.finished:
-            self.left = True
-            if self._on_leave is not None:
-                self._on_leave()
+        if self.finished:
+            return
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+        else:
+            self.leave()
+
+    def leave(self) -> None:
+        """End the request of a client that is gone."""
+        self.left = True
+        if self._on_leave is not None:
+            self._on_leave()
 
     def unwatch(self) -> None:
         """Stop watching."""

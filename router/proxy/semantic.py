@@ -24,8 +24,15 @@ from router.cache.store import Store
 from router.config.schema import SemanticConfig
 
 _KIND = "wordings"
+READ_EVERY_S = 10.0
+"""Between two looks at the threshold that other workers may have raised, seconds."""
 _MOST = 8
 """Wordings of one question that are remembered."""
+
+
+def books_of(group: str) -> str:
+    """Return the name of a group's books in Redis: threshold, checks, wrong ones."""
+    return f"bitgear:a1:{group}"
 
 
 class Wording(NamedTuple):
@@ -63,6 +70,7 @@ class Semantic:
         self._form = form
         self._settings = settings
         self._log = log
+        self._read_at: dict[str, float] = {}
         self.audits = {name: Audit(s.threshold, s.max_wrong) for name, s in settings.items()}
         if previous is not None:
             # What was learnt of wrong answers holds as long as the settings do.
@@ -91,6 +99,7 @@ class Semantic:
 
     async def find(self, wording: Wording, own: Key) -> Alike | None:
         """Return the answer to the likest wording that is alike enough, in two round trips; None without one."""
+        await self._read(wording.group)
         data = await self._store.look(wording.names, None, 0)
         if not isinstance(data, bytes):
             return None
@@ -115,6 +124,16 @@ class Semantic:
             return None
         return Alike(entry, best, random.random() < self._settings[wording.group].sample)
 
+    async def _read(self, group: str) -> None:
+        """Read the threshold that all workers share, now and then."""
+        now = time.monotonic()
+        if now < self._read_at.get(group, 0.0) + READ_EVERY_S:
+            return
+        self._read_at[group] = now
+        told = await self._store.audit(books_of(group), *self.audits[group].arguments("look"))
+        if told is not None:
+            self.audits[group].take(told)
+
     def keep(self, wording: Wording, own: Key, ttl_ms: int) -> None:
         """Remember that this wording has an answer under its own key."""
         mine = [own.entry, list(wording.vector), [round(w * 1000) for w in wording.vector.values()]]
@@ -125,11 +144,12 @@ class Semantic:
         if data is not None:
             self._store.put(wording.names, data, ttl_ms, None)
 
-    def check(self, group: str, old: Entry, fresh: Entry) -> bool:
+    async def check(self, group: str, old: Entry, fresh: Entry) -> bool:
         """Compare an answer to another wording with the fresh one; raise the threshold when too many are wrong."""
         audit = self.audits[group]
         agreed = agree(old.body, fresh.body)
-        if audit.record(agreed):
+        told = await self._store.audit(books_of(group), *audit.arguments("0" if agreed else "1"))
+        if audit.record(agreed) if told is None else audit.take(told):
             self._log.warning(
                 "cache: too many answers to other wordings were wrong: group=%s threshold=%.2f", group, audit.threshold
             )

@@ -58,6 +58,24 @@ def from_stream(
         raise SourceError(f"{masked(url)}: {masked(str(error))}") from None
 
 
+def newest(
+    url: str, stream: str, most: int, *, password: str | None = None, since: float = 0.0, timeout_s: float = 5.0
+) -> list[dict[str, Any]]:
+    """Return a stream's newest events, at most `most`, oldest first, those since a Unix time. Raises SourceError."""
+    import redis
+
+    from router.config.problems import masked
+
+    options: dict[str, Any] = {"password": password} if password else {}
+    try:
+        client = redis.Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, **options)
+        with client:
+            entries: Any = client.xrevrange(stream, min=str(int(since * 1000)), count=most)
+    except (redis.RedisError, OSError) as error:
+        raise SourceError(f"{masked(url)}: {masked(str(error))}") from None
+    return [_event(fields.get(b"event", b""), f"entry {key.decode()}") for key, fields in reversed(entries)]
+
+
 def _event(data: bytes, where: str) -> dict[str, Any]:
     try:
         value = orjson.loads(data)

@@ -13,7 +13,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from redis.asyncio import Redis
@@ -24,6 +24,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from router.config.problems import masked
 from router.config.schema import EventsConfig
+from router.store.client import open_client
 
 log = logging.getLogger(__name__)
 
@@ -222,15 +223,9 @@ class EventSink:
         self._index_failed += sum(isinstance(answer, Exception) for answer in answers)
 
     def _connect(self, url: str) -> Redis:
-        options: dict[str, Any] = {"password": self._password} if self._password else {}
         # One try: the pause between tries is this sink's own.
-        return Redis.from_url(
-            url,
-            socket_timeout=self._timeout_s,
-            socket_connect_timeout=self._timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            max_connections=1,
-            **options,
+        return open_client(
+            url, password=self._password, timeout_s=self._timeout_s, retry=Retry(NoBackoff(), 0), max_connections=1
         )
 
     async def _close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from redis import Redis
 
 from tests.cases.helpers import CHAT_PATH, DONE, TEXT_WIRE, USAGE, WIRE, Start, metric, script, settled
 from tests.conftest import Bitgear, until
@@ -44,6 +45,10 @@ def told(answer: Answer) -> str:
 def text_of(answer: Answer) -> str:
     chunks = [json.loads(e) for e in answer.events() if e != b"[DONE]"]
     return "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"])
+
+
+def left(gear: Bitgear) -> int:
+    return gear.worker.caching.flights.orphans
 
 
 async def test_the_same_question_is_asked_upstream_once(bitgear: Start, redis_url: str, up: ScriptedUpstream) -> None:
@@ -416,30 +421,95 @@ async def test_identical_requests_wait_for_one_call(bitgear: Start, redis_url: s
     assert len(up.exchanges) == 1
 
 
-async def test_who_leaves_takes_nobody_along(bitgear: Start, redis_url: str, up: ScriptedUpstream) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_leaves_takes_nobody_along(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream, stream: bool
+) -> None:
     gear = await started(bitgear, redis_url, {"fp16": up.url})
     go = asyncio.Event()
-    up.enqueue([Hang()])
-    up.always([Wait(go), *PLAIN])
+    up.always([*STREAM[:2], Wait(go), *STREAM[2:]] if stream else [Wait(go), *PLAIN])
     async with RawClient(gear.url) as first, RawClient(gear.url) as waiting:
-        await first.request("POST", CHAT_PATH, question())
-        hung = await up.exchange(0)
+        await first.request("POST", CHAT_PATH, question(stream=stream))
+        call = await up.exchange(0)
         stays = asyncio.create_task(fetch(gear.url, CHAT_PATH, question()))
-        await waiting.request("POST", CHAT_PATH, question())
+        await waiting.request("POST", CHAT_PATH, question(stream=True))
         await until(lambda: gear.worker.app.inflight == 3)
         # One that only waits leaves: nothing happens to the others.
         waiting.close()
         await until(lambda: gear.worker.app.inflight == 2)
-        assert not hung.closed.is_set()
-        # The one that asks leaves: its call ends, the next one asks.
+        # The one that asks leaves: its call goes on for the one that stays.
         first.close()
-        await asyncio.wait_for(hung.closed.wait(), 5)
-        await up.exchange(1)
+        await until(lambda: left(gear) == 1)
+        assert not call.closed.is_set()
         go.set()
         answer = await stays
     assert answer.status == 200
-    assert told(answer) == "miss"
-    assert len(up.exchanges) == 2
+    assert told(answer) == "hit"
+    assert answer.json()["choices"][0]["message"]["content"] == "four"
+    await until(lambda: gear.worker.app.inflight == 0)
+    assert len(up.exchanges) == 1
+    assert await metric(gear, "bitgear_requests_total") == 3
+
+
+async def test_a_call_ends_at_once_when_nobody_waits_any_more(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream
+) -> None:
+    gear = await started(bitgear, redis_url, {"fp16": up.url})
+    up.always([Hang()])
+    async with RawClient(gear.url) as first, RawClient(gear.url) as second:
+        await first.request("POST", CHAT_PATH, question(stream=True))
+        call = await up.exchange(0)
+        await second.request("POST", CHAT_PATH, question())
+        await until(lambda: gear.worker.app.inflight == 2)
+        first.close()
+        await until(lambda: left(gear) == 1)
+        assert not call.closed.is_set()
+        second.close()
+        await asyncio.wait_for(call.closed.wait(), 2)
+    await until(lambda: gear.worker.app.inflight == 0)
+    assert len(up.exchanges) == 1
+
+
+async def test_who_leaves_takes_nobody_in_another_worker_along(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream
+) -> None:
+    one = await started(bitgear, redis_url, {"fp16": up.url})
+    two = await started(bitgear, redis_url, {"fp16": up.url})
+    go = asyncio.Event()
+    up.enqueue([Wait(go), *PLAIN])
+    up.always([Hang()])
+    async with RawClient(one.url) as first, RawClient(two.url) as last:
+        await first.request("POST", CHAT_PATH, question())
+        call = await up.exchange(0)
+        stays = asyncio.create_task(fetch(two.url, CHAT_PATH, question()))
+        with Redis.from_url(redis_url) as client:
+            await until(lambda: client.keys("bitgear:w1:*") != [])
+        first.close()
+        await until(lambda: left(one) == 1)
+        # Longer than the holder's pause between two looks at who waits.
+        await asyncio.sleep(0.6)
+        assert not call.closed.is_set()
+        go.set()
+        assert told(await stays) == "hit"
+        assert len(up.exchanges) == 1
+        # Nobody waits there: at once.
+        await first.connect()
+        await first.request("POST", CHAT_PATH, question("alone"))
+        call = await up.exchange(1)
+        first.close()
+        await asyncio.wait_for(call.closed.wait(), 2)
+        # The last one there goes: soon after.
+        await first.connect()
+        await first.request("POST", CHAT_PATH, question("both"))
+        call = await up.exchange(2)
+        await last.request("POST", CHAT_PATH, question("both"))
+        with Redis.from_url(redis_url) as client:
+            await until(lambda: client.keys("bitgear:w1:*") != [])
+        first.close()
+        await until(lambda: left(one) == 1)
+        assert not call.closed.is_set()
+        last.close()
+        await asyncio.wait_for(call.closed.wait(), 5)
 
 
 async def test_after_an_answer_that_cannot_be_shared_all_ask_at_once(
@@ -500,7 +570,7 @@ async def test_purge_by_tenant_group_key_and_age(bitgear: Start, redis_url: str,
         await ask(gear, text="other")
 
     await filled()
-    assert "detail" in await purged()
+    assert "error" in await purged()
     assert (await fetch(gear.admin_url, "/admin/cache/purge", {"tenant": "a*"})).status == 400
     assert await purged(group="nobody") == {"purged": 0}
     assert await purged(older_than_s=60) == {"purged": 0}
@@ -521,8 +591,6 @@ async def test_purge_by_tenant_group_key_and_age(bitgear: Start, redis_url: str,
 async def test_a_hit_is_one_event_that_names_key_and_tenant_but_no_credential(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:
-    from redis import Redis
-
     gear = await started(bitgear, redis_url, {"fp16": up.url})
     up.always(PLAIN)
     for _ in range(2):
@@ -544,8 +612,6 @@ async def test_a_hit_is_one_event_that_names_key_and_tenant_but_no_credential(
 async def test_encrypted_at_rest(
     bitgear: Start, redis_url: str, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from redis import Redis
-
     pytest.importorskip("cryptography", reason="the extra `encryption`")
     monkeypatch.setenv("CACHE_KEY", "ab" * 32)
     config = {"cache": {"encryption_key_env": "CACHE_KEY", "compress_above_bytes": 100_000}}

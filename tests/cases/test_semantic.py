@@ -122,3 +122,24 @@ async def test_wrong_hits_raise_the_threshold_until_there_are_none(
     assert audit.threshold == pytest.approx(0.45)
     assert any("wrong" in r.getMessage() and "threshold=0.45" in r.getMessage() for r in caplog.records)
     assert await metric(gear, "bitgear_cache_semantic_total") == 1
+
+
+async def test_the_threshold_is_every_workers_and_outlives_them(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream
+) -> None:
+    one = await started(bitgear, redis_url, up, sample=1)
+    two = await started(bitgear, redis_url, up)
+    says(up, "Paris, 75001")
+    await ask(one, ONE)
+    says(up, "Lyon, 69001")
+    await ask(one, OTHER)
+    # Another worker takes it over at its next look, a new one at its first.
+    await ask(two, ONE + " Really?")
+    new = await started(bitgear, redis_url, up)
+    await ask(new, OTHER + " Really?")
+    thresholds = [g.worker.caching.semantic.audits["g"].threshold for g in (one, two, new)]
+    assert thresholds == [pytest.approx(0.45)] * 3
+    # Who configures another one begins anew.
+    other = await started(bitgear, redis_url, up, threshold=0.3)
+    await ask(other, ONE + " Is it?")
+    assert other.worker.caching.semantic.audits["g"].threshold == pytest.approx(0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -18,13 +19,27 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class Audit:
-    """The threshold of one group; it only ever rises. Above 1 nothing is alike enough any more."""
+    """The threshold of one group; it only ever rises. Above 1 nothing is alike enough any more.
+
+    The books are in Redis, for all workers and over restarts; while it is away a worker counts for itself.
+    """
 
     def __init__(self, threshold: float, max_wrong: float) -> None:
+        self.base = threshold
         self.threshold = threshold
         self._max_wrong = max_wrong
         self.checked = 0
         self.wrong = 0
+
+    def arguments(self, found: str) -> tuple[str, ...]:
+        """Return what the script AUDIT takes: `found` is `look`, `0` (agreed) or `1` (wrong)."""
+        return (f"{self.base:.6f}", found, str(STEP), str(self._max_wrong), str(ENOUGH))
+
+    def take(self, told: Sequence[bytes | int]) -> bool:
+        """Take over what the books in Redis say; return True when the last check raised the threshold."""
+        threshold, checked, wrong, raised = told
+        self.threshold, self.checked, self.wrong = float(threshold), int(checked), int(wrong)
+        return bool(raised)
 
     def record(self, agreed: bool) -> bool:
         """Take in one check; return True when it raised the threshold (and the count begins anew)."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.cache.answers import as_stream, checked
@@ -63,6 +63,7 @@ def bare(value: Any) -> Any:
     return [bare(v) for v in value] if isinstance(value, list) else value
 
 
+@settings(deadline=None)
 @given(st.lists(CHOICES, min_size=1, max_size=3))
 def test_a_plain_answer_comes_back_from_its_stream(choices: list[dict[str, Any]]) -> None:
     answer = whole(choices)
@@ -74,6 +75,7 @@ def test_a_plain_answer_comes_back_from_its_stream(choices: list[dict[str, Any]]
     assert from_stream(as_stream(json.dumps(answer).encode(), CHAT, False), CHAT) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=5), st.booleans())
 def test_a_stream_of_text(parts: list[str], lines: bool) -> None:
     raw = b"".join([WIRE.role(), *map(WIRE.content, parts), WIRE.content("", "stop"), WIRE.usage(1, 2), DONE])
@@ -134,6 +136,7 @@ def test_what_is_unclear_is_not_kept(events: list[bytes]) -> None:
     assert from_stream(b"".join(events), CHAT) is None
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80), st.sampled_from([CHAT, COMPLETION]))
 def test_any_bytes_are_no_stream(data: bytes, kind: str) -> None:
     assert from_stream(data, kind) is None

@@ -27,7 +27,7 @@ from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Target
 from router.proxy.surface import CHAT
-from router.replay import effect, recorded, rules_of
+from router.replay import dry_run, effect, recorded, rules_of
 from router.replay.rules import GroupRules, Rules
 from router.replay.source import SourceError, from_file, from_stream
 from router.state import Fleet, Group
@@ -213,6 +213,26 @@ def test_a_stream_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["replay", "--redis", f"unix://{tmp_path}/nothing"])
     assert done.exit_code == 2
     assert "nothing" in done.output
+
+
+async def test_a_dry_run_tells_of_the_newest_events(valkey: PrivateValkey) -> None:
+    rng = random.Random(3)
+    events = [event_like(draw_inputs(rng), rng, "adaptive", Exploration()) for _ in range(30)]
+    with Redis.from_url(valkey.url) as client:
+        client.xadd("bitgear:events", {"event": orjson.dumps({"group": "g"})}, id="1000-0")
+        for event in events:
+            client.xadd("bitgear:events", {"event": orjson.dumps({**event, "group": "g"})})
+    config = config_of()
+    tell = dry_run(Runtime(config=config, redis_url=valkey.url), {}, None)
+    assert tell is not None
+    document = ControlDocument(version=2, config={"policy": "full_precision"})
+    found = await tell(document, 3600.0)
+    expected = effect(events, Config.model_validate({**config.model_dump(), "policy": "full_precision"}), {}, document)
+    assert found["requests"] == 30
+    assert found["moved"] == expected.moved > 0
+    valkey.stop()
+    assert "error" in await tell(document, 3600.0)
+    assert dry_run(Runtime(config=config), {}, None) is None
 
 
 def test_a_long_stream_is_read_in_pages(valkey: PrivateValkey) -> None:
