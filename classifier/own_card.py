@@ -137,4 +137,4 @@ def _discordant(row: Mapping[str, Any]) -> str:
 
 
 def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

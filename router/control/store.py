@@ -89,11 +89,6 @@ class ControlStore:
         self.channel = key
         self._keys = (key, f"{{{key}}}:history", f"{{{key}}}:audit")
 
-    @property
-    def client(self) -> Redis:
-        """The connection, for what else an operator does through it."""
-        return self._client
-
     async def latest(self) -> int:
         """Return the current version's number; 0 where nothing was ever changed."""
         return int(await self._call("HGET", self._keys[0], "version") or 0)

@@ -1,4 +1,4 @@
-"""Answers of `/v1/responses` recorded from vLLM 0.32: a stream and a plain answer to the same request are one entry."""
+"""Answers of `/v1/responses` and `/v1/messages` recorded from vLLM 0.32: a stream and a plain answer to the same request are one entry."""
 
 from __future__ import annotations
 
@@ -49,6 +49,20 @@ def test_a_replay_has_vllms_events_with_one_delta(name: str) -> None:
             assert {k: v for k, v in bare(mine).items() if k != "logprobs"} == {
                 k: v for k, v in bare(other).items() if k != "logprobs"
             }
+
+
+def test_of_messages_too() -> None:
+    stream, plain = (DATA / "messages.sse").read_bytes(), (DATA / "messages.json").read_bytes()
+    kept = from_stream(stream, "messages")
+    assert kept is not None
+    assert {k: v for k, v in bare(json.loads(kept)).items() if v is not None} == bare(json.loads(plain))
+    assert checked(kept, "messages", False) == checked(plain, "messages", False) is not None
+    theirs, ours = events(stream), events(as_stream(plain, "messages", False))
+    once = [e for i, e in enumerate(theirs) if "delta" not in e or e["type"] != theirs[i - 1]["type"]]
+    assert [e["type"] for e in ours] == [e["type"] for e in once]
+    whole = bare([e for e in once if e["type"] != "content_block_delta"])
+    assert bare([e for e in ours if e["type"] != "content_block_delta"]) == whole
+    assert from_stream(stream.strip().rpartition(b"\n\n")[0], "messages") is None
 
 
 @pytest.mark.parametrize("cut", [-1, -2])
