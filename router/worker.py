@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.telemetry import LoggingConfig
-from router.control.document import ControlDocument
+from router.control.document import ControlDocument, GroupTuning
 from router.control.follow import Follower
 from router.control.store import open_store
 from router.feedback.index import RequestIndex
@@ -44,12 +44,18 @@ from router.telemetry import EventCounts, Metrics, Telemetry
 from router.telemetry.drift import build_drift
 from router.telemetry.logs import configure
 from router.telemetry.tracing import TracingSetupError, build_tracing
+from router.tuning.inner_loop import InnerLoop, predicted_share
+from router.tuning.jobs import Jobs
+from router.tuning.scheduler import Scheduler, connect
+from router.tuning.service import TuningService
 
 _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _GAUGES_S = 1.0
 _DRIFT_S = 15.0
 _MAX_FILES = 65536
+_USUAL_PROMPT = 256
+"""Prompt tokens of the request that the inner loop imagines."""
 
 
 class _Server(uvicorn.Server):
@@ -101,6 +107,11 @@ class Worker:
         )
         file = Path(runtime.control_file) if runtime.control_file else None
         self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
+        self._jobs = (
+            Jobs(connect(runtime, os.environ, config.redis.timeout_s)) if runtime.redis_url is not None else None
+        )
+        self._scheduler = Scheduler(runtime, lambda: self.serving.config, os.environ, log)
+        self._inner_loop = InnerLoop(config.tuning.inner_loop, self._sense, self._move, log)
         own = Path(runtime.admin_token_file) if runtime.admin_token_file else None
         tokens = read_tokens(config.admin, os.environ, own)
         self.admin = build_admin_app(
@@ -114,6 +125,11 @@ class Worker:
                 follow=self._follower.stats,
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
+                tuning=(
+                    TuningService(self._jobs, self._control, runtime.groups())
+                    if self._jobs is not None and self._control is not None
+                    else None
+                ),
                 effect=dry_run(runtime, scorer.thresholds, password),
             ),
             tokens,
@@ -146,11 +162,28 @@ class Worker:
         self._monitor.follow(serving.fleet, serving.config.health)
         if self._serves:
             serving.caching.start()
+        for name, group in serving.fleet.groups.items():
+            bounds = document.groups.get(name, GroupTuning()).bounds
+            self._inner_loop.follow(name, group.thresholds, {str(p): b for p, b in bounds.items()})
         for variant in last.fleet.variants():
             for replica in variant.replicas:
                 if replica not in stay:
                     # Requests that are on their way there end there.
                     replica.pool.close()
+
+    def _sense(self, name: str) -> tuple[float | None, float]:
+        """Return what the inner loop sees of a group: nothing measured, and what full precision would do now."""
+        group = self.fleet.groups.get(name)
+        if group is None:
+            return None, 1.0
+        scenario = self.fleet.scenarios[group.scenario]
+        states = group.states(time.monotonic())
+        return None, predicted_share(states, scenario, _USUAL_PROMPT, round(group.expected_output_tokens))
+
+    def _move(self, name: str, thresholds: Mapping[str, float]) -> None:
+        group = self.fleet.groups.get(name)
+        if group is not None:
+            group.thresholds = thresholds
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
@@ -167,12 +200,18 @@ class Worker:
         self.caching.start()
         self.quality.start()
         self._monitor.start()
+        self._scheduler.start()
+        self._inner_loop.start()
         gauges = asyncio.create_task(self._refresh_gauges())
         self._log.info("worker serves: pid=%d", os.getpid())
         try:
             await asyncio.gather(self._servers[0].serve([api]), self._servers[1].serve([admin]))
         finally:
             gauges.cancel()
+            await self._inner_loop.stop()
+            await self._scheduler.stop()
+            if self._jobs is not None:
+                await self._jobs.client.aclose(close_connection_pool=True)
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()

@@ -17,6 +17,7 @@ from router.cli.replay import events_app, replay
 from router.cli.route import route
 from router.cli.serve import serve
 from router.cli.status import status
+from router.cli.tune import tune
 from router.cli.up import up
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command("serve")(serve)
 app.command("quantize")(quantize)
 app.command("route")(route)
 app.command("status")(status)
+app.command("tune")(tune)
 app.command("replay")(replay)
 app.add_typer(events_app, name="events")
 app.command("calibrate")(calibrate)

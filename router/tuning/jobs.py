@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -79,6 +79,10 @@ class Jobs:
     async def take_wish(self, group: str) -> dict[str, Any] | None:
         """Return and forget the wish for a group."""
         return _read(await self.client.getdel(f"{PREFIX}wish:{group}"))
+
+    async def wished(self, groups: Sequence[str]) -> bool:
+        """Return whether a wish waits."""
+        return bool(groups) and await self.client.exists(*(f"{PREFIX}wish:{g}" for g in groups)) > 0
 
     async def state(self, group: str) -> dict[str, Any]:
         """Return what the last tick left for the next one."""

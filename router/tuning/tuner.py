@@ -50,20 +50,25 @@ class Tuner:
         log: logging.Logger,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._groups = groups
+        self.groups = groups
         self._jobs = jobs
         self._documents = documents
         self._read = read
         self._log = log
         self._clock = clock
 
-    async def tick(self) -> None:
-        """Do for each group what is due. Raises RedisError when the state cannot be reached."""
-        for name, group in self._groups.items():
+    async def tick(self) -> bool:
+        """Do for each group what is due; return False when there is nothing left to watch or to wait for.
+
+        Raises RedisError when the state cannot be reached.
+        """
+        busy = False
+        for name, group in self.groups.items():
             wish = await self._jobs.take_wish(name)
-            if group.settings.mode == "off" and wish is None:
-                continue
             await self.tick_group(name, group, wish)
+            tuning = (await self._documents.current()).groups.get(name, GroupTuning())
+            busy = busy or group.settings.mode != "off" or tuning.canary is not None
+        return busy
 
     async def tick_group(self, name: str, group: Group, wish: Mapping[str, Any] | None = None) -> None:
         """Do what is due for one group: a wish, the guards, the canary, a scheduled job."""
@@ -74,7 +79,12 @@ class Tuner:
         if wish is not None:
             await self.job(name, by=str(wish.get("by", BY)), dry_run=bool(wish.get("dry_run")))
             return
-        if tuning.paused or group.settings.mode == "off":
+        if tuning.paused:
+            return
+        if group.settings.mode == "off":
+            # A trial that a person approved is still watched.
+            if tuning.canary is not None:
+                await self._watch(name, group, document, tuning, tuning.canary, now)
             return
         if await self._guarded(name, group, document, tuning, state, now):
             return
@@ -88,7 +98,7 @@ class Tuner:
 
     async def job(self, name: str, *, by: str = BY, dry_run: bool = False, why: str = "") -> dict[str, Any]:
         """Run one job: estimate, choose, and publish, propose or refuse. Return it as it was kept."""
-        group = self._groups[name]
+        group = self.groups[name]
         settings = group.settings
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
@@ -143,7 +153,7 @@ class Tuner:
     ) -> None:
         choice = verdict.choice
         assert choice is not None
-        group, now = self._groups[name], self._clock()
+        group, now = self.groups[name], self._clock()
         if choice.action == "tighten":
             # Towards full precision no trial is needed, and waiting would prolong what is wrong.
             made = tuning.model_copy(update={"thresholds": job["thresholds"], "bounds": dict(choice.bounds)})

@@ -1,0 +1,62 @@
+"""`bitgear tune`: run a tuning job of a running Bitgear, and read its report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from router.cli.common import BAD_INPUT, ConfigOption, fail
+from router.cli.operator import Operator, TokenOption, UrlOption, operator
+
+_POLL_S = 0.5
+
+
+def tune(
+    subject: Annotated[str, typer.Argument(help="The group to tune; or `report`, followed by a job's id.")],
+    job: Annotated[str | None, typer.Argument(help="Id of the job to report.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Wait for the job and print its report.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report only, change nothing.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Write the report there as JSON, Markdown and SVG.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Longest wait for the job, seconds.")] = 300,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Start a tuning job of a group (--once waits for it), or print the report of one: `bitgear tune report ID`."""
+    admin = operator(url, token, config)
+    if subject == "report":
+        if job is None:
+            fail("name the job: bitgear tune report ID", BAD_INPUT)
+        _show(admin.ask("GET", f"/admin/tuning/jobs/{quote(job, safe='')}"), folder)
+        return
+    if job is not None:
+        fail(f"{job!r} is one argument too many; `bitgear tune report ID` prints a report", BAD_INPUT)
+    before = _newest(admin, subject)
+    admin.ask("POST", "/admin/tuning/jobs", body={"group": subject, "dry_run": dry_run})
+    if not (once or dry_run or folder):
+        typer.echo(f"a job of {subject} is asked for; `bitgear tune {subject} --once` waits for it")
+        return
+    end = time.monotonic() + timeout_s
+    while (found := _newest(admin, subject)) is None or (before is not None and found == before):
+        if time.monotonic() > end:
+            fail(f"no job of {subject} ended within {timeout_s:g} s")
+        time.sleep(_POLL_S)
+    _show(admin.ask("GET", f"/admin/tuning/jobs/{quote(found, safe='')}"), folder)
+
+
+def _newest(admin: Operator, group: str) -> str | None:
+    jobs: list[dict[str, Any]] = admin.ask("GET", f"/admin/tuning/jobs?group={quote(group, safe='')}&limit=1")
+    return str(jobs[0]["id"]) if jobs else None
+
+
+def _show(job: dict[str, Any], folder: Path | None) -> None:
+    from router.tuning.report import markdown, write
+
+    if folder is not None:
+        typer.echo(str(write(job, folder)))
+        return
+    typer.echo(markdown(job), nl=False)

@@ -1,0 +1,110 @@
+"""The tuning process' work: ticks while its lease lives, on the configuration as the control document has it now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+import classifier
+from router.config.runtime import Runtime
+from router.control.apply import next_runtime
+from router.control.follow import Refused
+from router.control.store import Conflict, ControlStore, UnreadableDocument
+from router.decision.types import Scenario
+from router.state.fleet import Fleet
+from router.tuning.dataset import read_records
+from router.tuning.jobs import Jobs, Lease
+from router.tuning.records import Record
+from router.tuning.replay import Facts
+from router.tuning.scheduler import LEASE_S, connect
+from router.tuning.tuner import Group, Tuner
+
+TICK_S = 5.0
+
+
+def groups_of(runtime: Runtime, env: Mapping[str, str]) -> dict[str, Group]:
+    """Return what tuning knows of each group."""
+    config = runtime.config
+    scorer = classifier.load(config.classifier.model, config.classifier.artefact)
+    fleet = Fleet(runtime, env, scorer.thresholds)
+    scenarios: Mapping[str, Scenario] = fleet.scenarios
+    found = {}
+    for name, group in fleet.groups.items():
+        variants = list(group.variants.values())
+        facts = Facts(
+            group=name,
+            variants=tuple(v.name for v in variants),
+            precisions=tuple(v.spec.precision for v in variants),
+            ranks=tuple(v.rank for v in variants),
+            prices=tuple(v.spec.price for v in variants),
+            scenarios=scenarios,
+            last_resorts=frozenset(v.name for v in variants if v.spec.last_resort),
+        )
+        found[name] = Group(facts, config.tuning, dict(group.thresholds))
+    fleet.close()
+    return found
+
+
+def tuner_of(runtime: Runtime, client: Redis, env: Mapping[str, str], log: logging.Logger) -> Tuner:
+    """Return a tuner on the shared state."""
+    config = runtime.config
+
+    async def read(group: str, since: float, limit: int) -> Sequence[Record]:
+        found = await read_records(
+            client, group=group, since=since, limit=limit, events=config.events.stream, feedback=config.feedback.stream
+        )
+        return found.records
+
+    return Tuner(groups_of(runtime, env), Jobs(client), ControlStore(client), read, log)
+
+
+async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging.Logger) -> None:
+    """Tick until the lease is lost, nothing is left to do, or the task is cancelled. `token` is the lease's, taken by the parent."""
+    client = connect(runtime, env)
+    lease = Lease(client, LEASE_S, token)
+    tuner = tuner_of(runtime, client, env, log)
+    store, version = ControlStore(client), 0
+    renewing = asyncio.create_task(_renew(lease))
+    try:
+        while not renewing.done():
+            try:
+                version = await _follow(runtime, store, tuner, env, version, log)
+                if not await tuner.tick():
+                    return
+            except Conflict as error:
+                log.info("tuning: %s; the next tick starts from there", error)
+            except (RedisError, OSError) as error:
+                log.warning("tuning: Redis is away (%s)", error)
+            await asyncio.wait([renewing], timeout=TICK_S)
+    finally:
+        renewing.cancel()
+        with contextlib.suppress(RedisError, OSError):
+            await lease.release()
+        await client.aclose(close_connection_pool=True)
+
+
+async def _follow(
+    runtime: Runtime, store: ControlStore, tuner: Tuner, env: Mapping[str, str], version: int, log: logging.Logger
+) -> int:
+    """Take over what a newer document changed in the configuration; return the version that holds."""
+    newest = await store.latest()
+    if newest == version:
+        return version
+    try:
+        tuner.groups = groups_of(next_runtime(runtime, await store.current()), env)
+    except (Refused, UnreadableDocument) as error:
+        log.warning("tuning goes on with the older configuration: %s", error)
+    return newest
+
+
+async def _renew(lease: Lease) -> None:
+    """Return when the lease is lost."""
+    held = True
+    while held:
+        await asyncio.sleep(LEASE_S / 3)
+        held = await lease.take()
