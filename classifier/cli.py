@@ -59,19 +59,29 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Folder of the public data.")],
     model: Annotated[str, typer.Option(help="Shipped model.")] = "default",
     artefact: Annotated[Path | None, typer.Option(help="Artefact file instead of a shipped one.")] = None,
+    draw: Annotated[str, typer.Option(help="Benchmark whose curve is drawn: mmlu, gsm8k or mt_bench.")] = "mt_bench",
+    svg: Annotated[Path | None, typer.Option(help="File to draw that curve into, as SVG.")] = None,
 ) -> None:
-    """Print a trained artefact's APGR, CPT50 and CPT80 beside length and chance.
+    """Print and draw what a trained artefact is worth: APGR, CPT50, CPT80, deferral curve, calibration error, with intervals.
 
     The shipped artefacts were trained on MMLU and GSM8K, so only MT-bench is held out here; cross-validated figures are
     printed by `benchmarks/classifier/routellm_table.py`.
     """
     try:
-        from classifier.report import evaluation
+        from classifier.evaluation import BENCHMARKS, evaluation
+        from classifier.plot import svg as drawn
     except ImportError:
         raise typer.BadParameter(_NO_EXTRA) from None
+    if draw not in BENCHMARKS:
+        raise typer.BadParameter(f"known benchmarks: {', '.join(BENCHMARKS)}", param_hint="--draw")
     try:
-        typer.echo(evaluation(data, load(model, artefact)))
-    except ValueError as error:
+        classifier = load(model, artefact)
+        found = evaluation(data, classifier, draw=draw)
+        typer.echo(found.text)
+        if svg is not None:
+            svg.write_text(drawn(found.curves[draw], f"{classifier.artefact.version} on {draw}"), encoding="utf-8")
+            typer.echo(f"drawn into {svg}")
+    except (OSError, ValueError) as error:
         typer.secho(str(error), err=True, fg="red")
         raise typer.Exit(1) from None
 

@@ -30,6 +30,10 @@ class Figures:
     apgr_low: float
     apgr_high: float
     """95% bootstrap interval of APGR, over prompts."""
+    cpt50_low: float
+    cpt50_high: float
+    cpt80_low: float
+    cpt80_high: float
 
 
 def curve(score: Array, weak: Array, strong: Array) -> Array:
@@ -49,14 +53,27 @@ def cpt(pgr: Array, level: float) -> float:
 def figures(score: Array, weak: Array, strong: Array, *, resamples: int = 500, seed: int = 0) -> Figures:
     """Return a router's figures, with a bootstrap over prompts."""
     pgr = curve(score, weak, strong)
-    low, high = interval(lambda i: float(curve(score[i], weak[i], strong[i]).mean()), len(score), resamples, seed)
+    generator = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(resamples):
+        i = generator.integers(0, len(score), len(score))
+        try:
+            again = curve(score[i], weak[i], strong[i])
+        except ValueError:
+            continue
+        drawn.append((float(again.mean()), cpt(again, 0.5), cpt(again, 0.8)))
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0) if drawn else np.full((2, 3), np.nan)
     return Figures(
         apgr=float(pgr.mean()),
         cpt50=cpt(pgr, 0.5),
         cpt80=cpt(pgr, 0.8),
         quality_area=float(weak.mean() + pgr.mean() * (strong - weak).mean()),
-        apgr_low=low,
-        apgr_high=high,
+        apgr_low=float(low[0]),
+        apgr_high=float(high[0]),
+        cpt50_low=float(low[1]),
+        cpt50_high=float(high[1]),
+        cpt80_low=float(low[2]),
+        cpt80_high=float(high[2]),
     )
 
 
@@ -64,14 +81,20 @@ def random_figures(weak: Array, strong: Array, *, draws: int = 50, seed: int = 0
     """Return the mean figures of random scores; the interval is that of the draws."""
     generator = np.random.default_rng(seed)
     curves = [curve(generator.random(len(weak)), weak, strong) for _ in range(draws)]
-    areas = np.array([pgr.mean() for pgr in curves])
+    drawn = np.array([(pgr.mean(), cpt(pgr, 0.5), cpt(pgr, 0.8)) for pgr in curves])
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+    apgr, cpt50, cpt80 = drawn.mean(axis=0)
     return Figures(
-        apgr=float(areas.mean()),
-        cpt50=float(np.mean([cpt(pgr, 0.5) for pgr in curves])),
-        cpt80=float(np.mean([cpt(pgr, 0.8) for pgr in curves])),
-        quality_area=float(weak.mean() + areas.mean() * (strong - weak).mean()),
-        apgr_low=float(np.quantile(areas, 0.025)),
-        apgr_high=float(np.quantile(areas, 0.975)),
+        apgr=float(apgr),
+        cpt50=float(cpt50),
+        cpt80=float(cpt80),
+        quality_area=float(weak.mean() + apgr * (strong - weak).mean()),
+        apgr_low=float(low[0]),
+        apgr_high=float(high[0]),
+        cpt50_low=float(low[1]),
+        cpt50_high=float(high[1]),
+        cpt80_low=float(low[2]),
+        cpt80_high=float(high[2]),
     )
 
 

@@ -24,6 +24,10 @@ def explain(classifier: Trained, request: Mapping[str, object]) -> str:
         f"tools {conversation.tools}, structured {'yes' if conversation.structured else 'no'}, "
         f"sampled {'yes' if conversation.sampled else 'no'}"
     )
+    if features.small_talk:
+        lines.append("small talk and nothing else: the least risk, whatever the model says")
+    elif calibration.suspicious(features):
+        lines.append(f"unlikely form{f' ({features.odd})' if features.odd else ''}: the risk is not let under a floor")
     segments = classifier.artefact.segments
     if segments is not None:
         name = segment_of(features)

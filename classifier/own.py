@@ -275,7 +275,8 @@ def _shares(
             at = [i for i, row in enumerate(rows) if which in row.losses[name]]
             full = np.array([rows[i].losses[name][which].quality_full for i in at])
             own = np.array([rows[i].losses[name][which].quality for i in at])
-            if len(at) < LEAST_PROMPTS or full.sum() <= 0:
+            # Of a handful of right answers, a share to keep means nothing.
+            if len(at) < LEAST_PROMPTS or full.sum() < LEAST_CLASS:
                 continue
             risk, size = risks[name][at], length[at]
             for level in LEVELS:

@@ -11,11 +11,9 @@ import numpy as np
 from classifier import data
 from classifier.calibration import Calibration
 from classifier.conversation import view
-from classifier.evaluate import Array, figures, random_figures
+from classifier.evaluate import Array
 from classifier.features import extract
-from classifier.models import Model, build
-from classifier.models.length import Length
-from classifier.scoring import Trained
+from classifier.models import build
 
 INT4_SHARE = 0.65
 """Share of general traffic that the recommended threshold lets go to INT4."""
@@ -76,26 +74,3 @@ def summary(risks: Mapping[str, Mapping[str, Array]], thresholds: Mapping[str, f
             "share_int8_or_lower": round(float((to_int4 | (by_name["int8"] <= thresholds["int8"])).mean()), 3),
         }
     return found
-
-
-def evaluation(folder: Path, classifier: Trained) -> str:
-    """Return a table of an artefact's figures on the three benchmarks, beside length and chance."""
-    lines = ["benchmark  model       APGR  (95% interval)     CPT50%  CPT80%"]
-    for benchmark in ("mmlu", "gsm8k", "mt_bench"):
-        outcomes = data.routellm(folder, benchmark)
-        features = [extract(view(outcome.request)) for outcome in outcomes]
-        weak = np.array([outcome.weak for outcome in outcomes])
-        strong = np.array([outcome.strong for outcome in outcomes])
-        models: dict[str, Model] = {classifier.artefact.kind: classifier.artefact.model, "length": Length()}
-        rows = {
-            name: figures(np.array([model.score(item) for item in features]), weak, strong)
-            for name, model in models.items()
-        }
-        rows["random"] = random_figures(weak, strong)
-        rows["oracle"] = figures(strong - weak, weak, strong)
-        for name, row in rows.items():
-            lines.append(
-                f"{benchmark:10s} {name:10s} {row.apgr:6.3f}  ({row.apgr_low:.3f} to {row.apgr_high:.3f})"
-                f"  {row.cpt50:6.1f}  {row.cpt80:6.1f}"
-            )
-    return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from classifier.artefact import FOLDER, Artefact, ArtefactError, read
@@ -32,6 +32,10 @@ class Trained:
     def risk(self, request: Mapping[str, object]) -> Risks:
         """Return the risks of a request; see `Classifier`."""
         return self.risk_of(extract(view(request)))
+
+    def risks(self, requests: Iterable[Mapping[str, object]]) -> list[Risks]:
+        """Return the risks of many requests, in their order; for offline use."""
+        return [self.risk(request) for request in requests]
 
     def risk_of(self, features: Features) -> Risks:
         """Return the risks of features that are already there."""

@@ -1,8 +1,8 @@
 """What `risk()` costs: p50 and p99 at 50, 1,000 and 20,000 tokens, load time, memory; one thread.
 
-    python benchmarks/classifier/cost.py --data DATA [--artefacts FILE ...]
+    python benchmarks/classifier/cost.py --data DATA [--artefacts FILE ...] [--encoder FOLDER] [--models default,length]
 
-Conversations are made of real prompts (GSM8K and Chinese BELLE), as a system prompt and alternating turns. Prints a table and
+Conversations are made of real prompts (GSM8K and Chinese BELLE), as a system prompt and alternating turns. An encoder's folder (sentence-transformers or model2vec) is timed beside them, without its head. Prints a table and
 writes `benchmarks/out/classifier_cost.json`.
 """
 
@@ -14,11 +14,14 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from classifier import load
+from classifier.artefact import FOLDER
+from classifier.conversation import view
 from classifier.data import general_prompts
-from classifier.scoring import Trained, shipped
+from classifier.scoring import shipped
 
 SIZES = {50: 2000, 1000: 2000, 20_000: 500}
 """Tokens to calls timed."""
@@ -55,15 +58,17 @@ def conversations(texts: list[str], language: str, tokens: int, count: int) -> l
     return found
 
 
-def timed(classifier: Trained, requests: list[dict[str, object]], calls: int) -> tuple[float, float, float]:
+def timed(
+    score: Callable[[dict[str, object]], object], requests: list[dict[str, object]], calls: int
+) -> tuple[float, float, float]:
     """Return p50 and p99 of `risk()`, and the p50 of its CPU time (no waiting for a core), microseconds."""
-    for request in requests[:20]:
-        classifier.risk(request)
+    for request in requests[: min(20, calls)]:
+        score(request)
     times, cpu = [], []
     for number in range(calls):
         request = requests[number % len(requests)]
         started, on_core = time.perf_counter_ns(), time.thread_time_ns()
-        classifier.risk(request)
+        score(request)
         cpu.append(time.thread_time_ns() - on_core)
         times.append(time.perf_counter_ns() - started)
     times.sort()
@@ -75,6 +80,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with prompts/")
     parser.add_argument("--artefacts", type=Path, nargs="*", default=[], help="files to time beside the shipped ones")
+    parser.add_argument("--models", default="", help="shipped ones to time, all when empty")
+    parser.add_argument("--encoder", type=Path, default=None, help="folder of a sentence encoder to time as well")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/classifier_cost.json"))
     options = parser.parse_args()
     prompts = general_prompts(options.data)
@@ -82,7 +89,8 @@ def main() -> None:
         language: [str(request["messages"][0]["content"]) for request in prompts[source]]  # type: ignore[index]
         for language, source in (("en", "gsm8k_train"), ("zh", "belle_zh"))
     }
-    files = [Path(sys.modules["classifier"].__file__ or "").parent / "artefacts" / f"{name}.json" for name in shipped()]
+    names = [name for name in options.models.split(",") if name] or shipped()
+    files = [FOLDER / f"{name}.json" for name in names]
     rows = []
     print(f"{'artefact':12s} {'kind':9s} {'lang':4s} {'tokens':>6s} {'p50 us':>8s} {'p99 us':>8s} {'cpu p50':>8s}")
     for file in [*files, *options.artefacts]:
@@ -91,7 +99,7 @@ def main() -> None:
         memory, seconds = done.stdout.split()
         for language in ("en", "zh"):
             for tokens, calls in SIZES.items():
-                p50, p99, cpu = timed(classifier, conversations(texts[language], language, tokens, 50), calls)
+                p50, p99, cpu = timed(classifier.risk, conversations(texts[language], language, tokens, 50), calls)
                 row = {"artefact": file.stem, "kind": classifier.artefact.kind, "language": language, "tokens": tokens}
                 rows.append({**row, "p50_us": round(p50, 1), "p99_us": round(p99, 1), "cpu_p50_us": round(cpu, 1)})
                 print(
@@ -102,6 +110,23 @@ def main() -> None:
         print(
             f"{file.stem:12s} load and first call {float(seconds) * 1000:.1f} ms, memory with imports {int(memory) / 1024:.1f} MiB"
         )
+    if options.encoder is not None:
+        from classifier.encoders import open_encoder
+
+        started = time.perf_counter()
+        encoder = open_encoder(options.encoder)
+        seconds = time.perf_counter() - started
+        for language in ("en", "zh"):
+            for tokens in SIZES:
+                requests = conversations(texts[language], language, tokens, 10)
+                p50, p99, cpu = timed(lambda request: encoder.encode(view(request).text), requests, 30)
+                rows.append({"artefact": "encoder", "kind": "embedding", "language": language, "tokens": tokens,
+                             "p50_us": round(p50, 1), "p99_us": round(p99, 1), "cpu_p50_us": round(cpu, 1)})  # fmt: skip
+                print(
+                    f"{'encoder':12s} embedding {language:4s} {tokens:6d} {p50:8.1f} {p99:8.1f} {cpu:8.1f}", flush=True
+                )
+        rows.append({"artefact": "encoder", "load_ms": round(seconds * 1000, 1)})
+        print(f"encoder      loads in {seconds * 1000:.0f} ms")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"python": sys.version.split()[0], "rows": rows}, indent=1))
 

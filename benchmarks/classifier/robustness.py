@@ -2,9 +2,10 @@
 
     python benchmarks/classifier/robustness.py --data DATA [--artefact FILE]
 
-Attack: the attacker knows the model and appends text to a hard prompt, chosen greedily from candidates (single words with the
-lowest weights where the model is lexical, easy prompts, filler), to get the lowest INT4 risk. Reported: how many of the hard
-prompts (above the INT4 threshold) fall below it, and by how much risk falls; beside the bound that holds for any input.
+Attack: the attacker knows the model and appends text to a hard prompt, the best for each prompt of many candidates (words with
+the lowest weights where the model is lexical, easy prompts, filler), to get the lowest INT4 risk. Reported: how many of the hard
+prompts (above the INT4 threshold) fall below it, and by how much risk falls, for the best suffix, for one suffix for all, and
+with the same texts put before the prompt; the share of ordinary prompts that may go to INT4; the bound that holds for any input.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def suffixes(classifier: Trained, easy: list[str]) -> list[str]:
 
 def light_words(classifier: Trained) -> list[str]:
     """Return the words that lower the score most, if the model has words."""
-    members = getattr(classifier.artefact.model, "members", ())
-    for _, model, *_ in members or (("", classifier.artefact.model),):
+    inner = getattr(classifier.artefact.model, "inner", classifier.artefact.model)
+    for _, model, *_ in getattr(inner, "members", ()) or (("", inner),):
         weights = getattr(model, "weights", None)
         if isinstance(weights, dict):
             return [word.decode() for word, _ in sorted(weights.items(), key=lambda item: item[1])[:300]]
@@ -80,7 +81,7 @@ def main() -> None:
 
     calibration = classifier.artefact.calibration
     floor = 1 / (1 + exp(-(calibration.intercepts[-1] - calibration.slope * calibration.clip)))
-    down, falls, by_suffix = 0, [], dict.fromkeys(candidates, 0)
+    down, before, falls, by_suffix = 0, 0, [], dict.fromkeys(candidates, 0)
     for text in hard:
         lowest = risks[text]
         for suffix in candidates:
@@ -88,6 +89,10 @@ def main() -> None:
             by_suffix[suffix] += risk <= threshold
             lowest = min(lowest, risk)
         down += lowest <= threshold
+        before += any(
+            classifier.risk(chat(prefix.strip() + " " + text)).by_precision["int4"] <= threshold
+            for prefix in candidates[::2]
+        )
         falls.append((risks[text] - lowest) / risks[text])
     falls.sort()
     result = {
@@ -95,6 +100,10 @@ def main() -> None:
         "hard_prompts": len(hard),
         "suffixes": len(candidates),
         "pushed_below_threshold": round(down / len(hard), 3),
+        "pushed_by_one_suffix_mean": round(sum(by_suffix.values()) / len(candidates) / len(hard), 3),
+        "pushed_by_best_of_every_second_as_prefix": round(before / len(hard), 3),
+        "ordinary_prompts_at_int4": round(sum(risk <= threshold for risk in risks.values()) / len(risks), 3),
+        "odd_ordinary_prompts": round(sum(bool(classifier.features(chat(text)).odd) for text in risks) / len(risks), 4),
         "risk_fell_median": round(falls[len(falls) // 2], 3),
         "risk_fell_most": round(falls[-1], 3),
         "threshold": threshold,

@@ -22,7 +22,7 @@ class Words:
     intercept: float
     smoothing: float
     weights: Mapping[bytes, float]
-    _known: frozenset[bytes]
+    """None is 0: such words are not known."""
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, object]) -> Words:
@@ -36,12 +36,12 @@ class Words:
         smoothing = number(parameters, "smoothing")
         if smoothing <= 0:
             raise ModelError("parameter 'smoothing': must be above 0")
-        known = {word.encode("utf-8"): float(weight) for word, weight in weights.items()}
-        return cls(number(parameters, "intercept"), smoothing, known, frozenset(known))
+        known = {word.encode("utf-8"): float(weight) for word, weight in weights.items() if weight}
+        return cls(number(parameters, "intercept"), smoothing, known)
 
     def score(self, features: Features) -> float:
         """Return the words' score; unknown words count for nothing."""
-        found = list(map(self.weights.__getitem__, features.words & self._known))
+        found = list(filter(None, map(self.weights.get, features.words)))
         # Summed exactly, because the order of a set of words may differ between processes.
         return self.intercept + fsum(found) / sqrt(len(found) + self.smoothing)
 

@@ -16,11 +16,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from router.cache.sentinel import is_sentinel
 from router.config.loop import FeedbackConfig
 from router.feedback.entry import FIELD, label_entry
 from router.feedback.index import LATE_S, index_key
 from router.feedback.statement import Statement, too_late, unknown_request
 from router.proxy.errors import ApiError
+from router.store.client import open_client
 
 _GIVEN = "bitgear:given"
 _MOST_SOURCES = 16
@@ -115,6 +117,11 @@ class Inbox:
         raise unknown_request(request_id)
 
     def _connected(self) -> Redis:
+        if self._client is None and is_sentinel(self._url or ""):
+            # redis-py has no pool that both waits and follows a master: the connections' number is not bounded here.
+            self._client = open_client(
+                self._url or "", password=self._password, timeout_s=self._timeout_s, retry=Retry(NoBackoff(), 1)
+            )
         if self._client is None:
             options: dict[str, Any] = {"password": self._password} if self._password else {}
             pool = BlockingConnectionPool.from_url(

@@ -10,13 +10,13 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from router.config.runtime import Runtime
 from router.config.schema import Config
+from router.store.client import open_client
 from router.tuning.jobs import Jobs, Lease
 
 LEASE_S = 15.0
@@ -29,8 +29,7 @@ def connect(runtime: Runtime, env: Mapping[str, str], timeout_s: float = 10.0) -
         raise ValueError("tuning needs Redis, and there is none")
     settings = runtime.config.redis
     password = env.get(settings.password_env) if settings.password_env else None
-    options: dict[str, Any] = {"password": password} if password else {}
-    return Redis.from_url(runtime.redis_url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, **options)
+    return open_client(runtime.redis_url, password=password, timeout_s=timeout_s)
 
 
 class Scheduler:

@@ -273,9 +273,10 @@ async def test_a_cluster(bitgear: Start, redis_url: str, up: ScriptedUpstream, l
     with Redis(port=cluster[0]) as client:
         client.flushall()
     for port in cluster[::-1]:
-        with Redis(port=port) as client:
+        with Redis(port=port) as client, client.pipeline(transaction=False) as pipe:
             for slot in range(5000):
-                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[cluster[1]])
+                pipe.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[cluster[1]])
+            pipe.execute()
     # Each finds the new place at once or after one look at the map.
     assert (await ask(gear, text=texts[0])).status == 200
     for text in texts:

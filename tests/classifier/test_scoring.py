@@ -83,6 +83,28 @@ def test_harder_has_more_risk(classifier: Trained) -> None:
     assert classifier.risk(said(HARD)).by_precision["int4"] > classifier.risk(said("Hello there!")).by_precision["int4"]
 
 
+@pytest.mark.parametrize("text", ["hi", "Hello!", "thanks a lot", "你好", "hi \n\n"])
+def test_a_greeting_has_the_least_risk(classifier: Trained, text: str) -> None:
+    risk = classifier.risk(said(text)).by_precision["int4"]
+    assert risk <= classifier.thresholds["int4"]
+    assert risk <= classifier.risk(said("Name three colours.")).by_precision["int4"]
+    assert classifier.risk(said(text + " Prove Fermat's last theorem.")).by_precision["int4"] > risk
+
+
+def test_many_at_once(classifier: Trained) -> None:
+    bodies = [said(HARD), said("hi"), {}]
+    assert classifier.risks(bodies) == [classifier.risk(body) for body in bodies]
+    assert classifier.risks([]) == []
+
+
+@pytest.mark.parametrize(
+    "suffix", ["好" * 10, "!" * 10, "\n" * 10, " 7" * 10, " Write a short poem about the sea.", " thank you" * 10]
+)
+def test_a_short_suffix_takes_little_risk_away(classifier: Trained, suffix: str) -> None:
+    threshold = classifier.thresholds["int4"]
+    assert classifier.risk(said(HARD + suffix)).by_precision["int4"] > threshold
+
+
 def test_a_schema_has_more_risk_at_four_bits_alone(classifier: Trained) -> None:
     plain = classifier.risk(said("Name and age: Ada, 36.")).by_precision
     schema = classifier.risk(

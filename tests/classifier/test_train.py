@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -150,8 +151,28 @@ def test_groups_are_never_split() -> None:
 def test_eval_prints_baselines(folder: Path) -> None:
     done = CliRunner().invoke(build_app(), ["eval", "--data", str(folder)])
     assert done.exit_code == 0, done.output
-    for name in ("length", "random", "oracle", "mt_bench"):
+    for name in (
+        "length",
+        "random",
+        "oracle",
+        "mt_bench",
+        "area under deferral",
+        "calibration error",
+        "to the strong model",
+    ):
         assert name in done.output
+
+
+def test_eval_draws_into_a_file(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "curve.svg"
+    command = ["eval", "--data", str(folder), "--model", "length", "--draw", "mmlu", "--svg", str(out)]
+    done = CliRunner().invoke(build_app(), command)
+    assert done.exit_code == 0, done.output
+    root = ElementTree.fromstring(out.read_text(encoding="utf-8"))
+    lines = [node for node in root if node.tag.endswith("polyline")]
+    assert len(lines) == 3
+    assert "on mmlu" in out.read_text(encoding="utf-8")
+    assert CliRunner().invoke(build_app(), [*command[:5], "--draw", "nope"]).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -167,6 +188,13 @@ def test_bad_data_is_named(tmp_path: Path, text: str, message: str) -> None:
     done = CliRunner().invoke(build_app(), ["train", "--data", str(tmp_path), "--out", str(tmp_path / "a.json")])
     assert done.exit_code == 1
     assert "no such file" in done.output
+
+
+@pytest.mark.parametrize(("text", "said"), [("hi", "small talk"), ("Prove it. " + "好" * 10, "unlikely form (run)")])
+def test_explain_says_what_overrides_the_model(tmp_path: Path, text: str, said: str) -> None:
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps({"prompt": text}))
+    assert said in CliRunner().invoke(build_app(), ["explain", str(body)]).output
 
 
 def test_explain_names_features(tmp_path: Path) -> None:

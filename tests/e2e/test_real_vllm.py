@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.vllm
 GROUP = "smollm2-135m"
 VARIANTS = {"fp16", "int8", "int4"}
 START_S = 900
+TOKEN = "the-operators-token"
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,13 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             [str(Path(sys.executable).parent / "bitgear"), "up", "--port", str(port), "--admin-port", str(admin_port)],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "BITGEAR_SCENARIOS__REALTIME__TTFT_MS": "5000"},
+            env={
+                **os.environ,
+                "BITGEAR_SCENARIOS__REALTIME__TTFT_MS": "5000",
+                "BITGEAR_ADMIN__TOKENS": json.dumps({"tester": {"sha256": sha256(TOKEN.encode()).hexdigest()}}),
+            },
         )
-    found = Up(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", process)
+    found = Up(f"http://127.0.0.1:{port}", f"http://tester:{TOKEN}@127.0.0.1:{admin_port}", process)
     try:
         end = time.monotonic() + START_S
         while not _all_ready(found):

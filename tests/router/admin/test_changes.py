@@ -68,6 +68,19 @@ async def test_a_dry_run_tells_and_changes_nothing(operator: Operator) -> None:
     assert (await operator("GET", "/admin/config")).headers["etag"] == '"0"'
 
 
+async def test_a_dry_run_tells_what_it_would_have_done(operator: Operator, up: ScriptedUpstream) -> None:
+    new = {"precision": "int4", "urls": [up.url], "model": "g"}
+    assert (await operator("POST", "/admin/groups/g/variants", new)).status_code == 200
+    await until(lambda: all(r.ready for v in operator.gear.worker.fleet.variants() for r in v.replicas))
+    for _ in range(3):
+        assert (await fetch(operator.gear.url, "/v1/chat/completions", chat(model="g"))).status == 200
+    await until(lambda: operator.gear.worker._sink.stats().written >= 3)
+    answer = await operator("PATCH", "/admin/config?dry_run=true", {"policy": "full_precision"}, if_match="*")
+    effect = answer.json()["effect"]
+    assert effect["requests"] == 3
+    assert effect["shares_after"] == {"fp16": 1.0}
+
+
 async def test_what_was_read_can_be_put_back_changed(operator: Operator) -> None:
     config = (await operator("GET", "/admin/config")).json()
     config["scenarios"]["realtime"]["ttft_ms"] = None
@@ -153,7 +166,13 @@ async def test_a_purge_is_in_the_audit_log(operator: Operator) -> None:
     assert "sk-secret" not in audit.text
 
 
-async def test_tuning_says_that_it_is_not_there(operator: Operator) -> None:
-    answer = await operator("GET", "/admin/tuning/jobs/nothing")
-    assert answer.status_code in (404, 503)
-    assert answer.json()["error"]["message"]
+async def test_tuning_is_paused_and_asked(operator: Operator) -> None:
+    assert (await operator("GET", "/admin/tuning/jobs/nothing")).status_code == 404
+    assert (await operator("GET", "/admin/tuning/jobs")).json() == []
+    assert (await operator("POST", "/admin/tuning/groups/nothing/pause")).status_code == 404
+    assert (await operator("POST", "/admin/tuning/groups/g/pause")).json()["paused"] is True
+    assert (await operator("GET", "/admin/groups/g/thresholds")).json()["paused"] is True
+    assert (await operator("GET", "/admin/audit")).json()[0]["by"] == "tester"
+    assert (await operator("POST", "/admin/tuning/groups/g/resume")).json()["paused"] is False
+    assert (await operator("POST", "/admin/tuning/jobs", {"group": "g"})).json()["accepted"] is True
+    assert set((await operator("GET", "/admin/tuning")).json()["groups"]) == {"g"}
