@@ -53,7 +53,9 @@ class Lived:
         group = Group(FACTS, settings, dict(start or {"int8": 0.0, "int4": 0.0}))
         self.group = group
         log = logging.getLogger("planted")
-        self.tuner = Tuner({"g": group}, self.jobs, self.store, self._read, log, lambda: self.now)
+        self.tuner = Tuner(
+            {"g": group}, self.jobs, self.store, self._read, log, lambda: self.now, points=4, replayed=1000
+        )
 
     async def _read(self, group: str, since: float, limit: int) -> Sequence[Record]:
         return [r for r in self.records[-limit:] if r.at >= since]

@@ -15,7 +15,7 @@ from router.config.loop import TuningConfig
 from router.control.document import Canary, ControlDocument, GroupTuning
 from router.tuning import canary as trials
 from router.tuning import guard
-from router.tuning.analysis import Verdict, analyse, value
+from router.tuning.analysis import REPLAYED, Verdict, analyse, value
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 
 class Tuner:
-    """Ticks for all groups. `clock` gives Unix seconds."""
+    """Ticks for all groups. `clock` gives Unix seconds; `points` and `replayed` bound a job's candidates and replays."""
 
     def __init__(
         self,
@@ -49,6 +49,9 @@ class Tuner:
         read: Reader,
         log: logging.Logger,
         clock: Callable[[], float] = time.time,
+        *,
+        points: int = 5,
+        replayed: int = REPLAYED,
     ) -> None:
         self.groups = groups
         self._jobs = jobs
@@ -56,6 +59,8 @@ class Tuner:
         self._read = read
         self._log = log
         self._clock = clock
+        self._points = points
+        self._replayed = replayed
 
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
@@ -107,7 +112,7 @@ class Tuner:
         since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
         records = await self._read(name, since, settings.max_records)
         current = present(group, tuning)
-        verdict = analyse(records, current, group.facts, settings)
+        verdict = analyse(records, current, group.facts, settings, points=self._points, replayed=self._replayed)
         job: dict[str, Any] = {
             "id": new_id(),
             "group": name,
