@@ -56,6 +56,16 @@ class ShadowConfig(Settings):
     share: float | None = Field(
         None, ge=0, le=1, description="Share of requests answered twice. None: 0.02 where tuning is on, else 0."
     )
+    trial_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="The same share for explored requests and a canary's, where `share` is above 0: what a job and a "
+        "trial wait for. A label counts so much less as its request was drawn more often.",
+    )
+    trial_per_s: float = Field(
+        1.0, ge=0, description="Most requests per second and worker drawn at trial_share; more are drawn at share."
+    )
     judges: tuple[str, ...] = Field(
         ("validity", "choice", "match"),
         description="Judges, asked in turn until one can tell: validity, choice, match, embedding, llm.",
