@@ -179,9 +179,11 @@ def _outliers(
             for key, values in keys.items():
                 gaps[key].extend(v - usual for v in values)
     found = {}
+    # A dozen votes that happen to agree are no exact statement: no key varies less than keys do on the whole.
+    usual_spread = median(_variance(residuals) for residuals in gaps.values()) if gaps else 0.0
     for key, residuals in gaps.items():
         gap = fmean(residuals)
-        error = math.sqrt(max(0.02, _variance(residuals)) / len(residuals))
+        error = math.sqrt(max(0.02, usual_spread, _variance(residuals)) / len(residuals))
         if len(residuals) >= _KEY_LABELS and abs(gap) > _KEY_GAP and abs(gap) > _KEY_Z * error:
             found[key] = (
                 f"{len(residuals)} labels, {gap:+.2f} from what the others say ({abs(gap) / error:.0f} standard errors)"

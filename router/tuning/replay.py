@@ -209,16 +209,18 @@ class _Server:
         itl = self.base + self.slope * running
         heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
 
-    def predict(self, prompt: int, expected: float) -> tuple[float, float]:
-        """Return what the proxy would predict for one more request: (TTFT, whole answer)."""
+    def predict(self, prompt: int, expected: float) -> tuple[float, float, float]:
+        """Return what the proxy would predict for one more request: (TTFT, whole answer, delay of the running ones)."""
         running = len(self.heap) + 1.0
         if running > self.slots:
             running = self.slots
-        itl = self.base + self.slope * running
         first = self.first + self.per_token * prompt + self.per_running * running
+        itl = self.base + self.slope * running
         if self.line:
             first += len(self.line) * (first + itl * expected) / max(1.0, running)
-        return first, first + itl * max(0.0, expected - 1.0)
+        further = max(0.0, expected - 1.0)
+        delay = (running - 1.0) * (self.per_token * prompt + self.slope * further)
+        return first, first + itl * further, delay
 
 
 def replay(
@@ -255,8 +257,8 @@ def replay(
                 if risks[k] <= bounds[k] and ranks[k] < lowest:
                     lowest = ranks[k]
             for k in usable:
-                first, whole = servers[k].predict(request.prompt, expected)
-                predicted[k] = (first, whole, whole * prices[k])
+                first, whole, delay = servers[k].predict(request.prompt, expected)
+                predicted[k] = (first, whole, (whole + delay) * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice
