@@ -55,7 +55,9 @@ _GAUGES_S = 1.0
 _DRIFT_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
-"""Prompt tokens of the request that the inner loop imagines."""
+"""Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
+_LATELY_S = 10
+"""How far back it looks for requests that were late."""
 
 
 class _Server(uvicorn.Server):

@@ -163,4 +163,9 @@ class TuningConfig(Settings):
     max_weight_per_key: float = Field(
         0.2, gt=0, le=1, description="Largest share of the quality evidence that one API key may give."
     )
+    report_folder: str | None = Field(
+        None,
+        description="Folder for the newest 200 jobs' reports (JSON, Markdown, SVG). None: `tuning` in Bitgear's state "
+        "folder; empty: none is written, Redis keeps them for 30 days.",
+    )
     inner_loop: InnerLoopConfig = Field(default_factory=InnerLoopConfig, description="Thresholds that move with load.")
