@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from router.config.problems import masked
 from router.control.document import ControlDocument
 from router.control.store import ControlStore, UnreadableDocument, dump, parse
+from router.stopping import end
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 POLL_S = 0.5
@@ -87,9 +88,7 @@ class Follower:
 
     async def stop(self) -> None:
         """Follow no longer."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         self._tasks = []
         if self._store is not None:
             with contextlib.suppress(RedisError, OSError, TimeoutError):
