@@ -10,6 +10,7 @@ from router.proxy.errors import ApiError
 
 _BEARER = b"bearer "
 _BURST_S = 10.0
+_LONGEST_WAIT_S = 86_400.0
 """A key may spend so many seconds of its limit at once."""
 
 
@@ -24,7 +25,7 @@ class Usage:
         self._at = 0.0
 
     def take(self, per_minute: float, now: float) -> float:
-        """Take one request; return 0, or the seconds after which there is room for it."""
+        """Take one request; return 0, or the seconds after which there is room for it, a day at most."""
         rate = per_minute / 60.0
         most = max(1.0, rate * _BURST_S)
         self._tokens = most if self._tokens < 0 else min(most, self._tokens + (now - self._at) * rate)
@@ -32,7 +33,7 @@ class Usage:
         if self._tokens >= 1.0:
             self._tokens -= 1.0
             return 0.0
-        return (1.0 - self._tokens) / rate
+        return min(_LONGEST_WAIT_S, (1.0 - self._tokens) / rate)
 
 
 class Admitted:

@@ -24,6 +24,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from router.config.problems import masked
 from router.config.schema import EventsConfig
+from router.stopping import end
 from router.store.client import open_client
 
 log = logging.getLogger(__name__)
@@ -128,9 +129,7 @@ class EventSink:
         self._wake.set()
         if self._task is not None:
             _, late = await asyncio.wait([self._task], timeout=deadline_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(late)
         await self._close()
         self._dropped += len(self._buffer)
         self._buffer.clear()
