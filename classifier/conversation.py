@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MAX_CHARS = 1_800
+MAX_CHARS = 1_200
 """Most characters of text that features are computed from."""
 
-_LAST_CHARS = 900
-_SYSTEM_CHARS = 300
-_OTHER_CHARS = 400
+_LAST_CHARS = 600
+_SYSTEM_CHARS = 240
+_OTHER_CHARS = 280
 _OWN_CHARS = 200
 _MAX_MESSAGES = 48
 _MAX_PARTS = 32
