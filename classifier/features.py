@@ -6,12 +6,11 @@ long history does not by itself make a request look hard.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
 
-from classifier.conversation import Conversation
+from classifier.conversation import BASE64, Conversation
 from classifier.cues import CHINESE, CHINESE_FIRST, CHINESE_STARTS, ENGLISH, ENGLISH_WORDS, KINDS
 from classifier.form import is_small_talk, odd_form
 
@@ -94,7 +93,6 @@ _WORDS = bytes(
 )
 _HAN_CHARS = 600
 """Characters in which Chinese cues and distinct characters are looked up, half at either end."""
-_BASE64 = re.compile(r"base64,[A-Za-z0-9+/=_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def extract(conversation: Conversation) -> Features:
     """Return the features of a conversation. Cost is bounded by `conversation.MAX_CHARS`."""
     text = conversation.text.strip()
     if "base64," in text:
-        text = _BASE64.sub(" ", text)
+        text = BASE64.sub(" ", text)
     found = measure(text, conversation)
     return Features(
         found.vector,
