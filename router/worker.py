@@ -27,11 +27,11 @@ from router.admin.auth import TokenSetupError, read_tokens
 from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
 from router.config.runtime import Runtime, RuntimeFileError
+from router.config.schema import Config
 from router.config.telemetry import LoggingConfig
 from router.control.document import ControlDocument, GroupTuning
 from router.control.follow import Follower
 from router.control.store import open_store
-from router.feedback.index import RequestIndex
 from router.feedback.service import Quality
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
@@ -81,12 +81,13 @@ class Worker:
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
         self._sink = EventSink(
             runtime.redis_url,
             config.events,
             timeout_s=config.redis.timeout_s,
             password=password,
-            index=RequestIndex(config.feedback.window_s) if config.feedback.enabled else None,
+            index=self.quality.index,
         )
         self.tracing = build_tracing(config.tracing, os.environ)
         self._telemetry = Telemetry(
@@ -98,7 +99,7 @@ class Worker:
             access_log=config.logging.access,
             drift=build_drift(scorer, config.drift, time.monotonic),
         )
-        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
+        self._scorer = scorer
         self.app = ProxyApp(serving, self._telemetry, self.quality)
         self._control = (
             open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
@@ -162,6 +163,8 @@ class Worker:
         self._monitor.follow(serving.fleet, serving.config.health)
         if self._serves:
             serving.caching.start()
+        if serving.config is not last.config:
+            self._follow(last.config, serving)
         for name, group in serving.fleet.groups.items():
             bounds = document.groups.get(name, GroupTuning()).bounds
             self._inner_loop.follow(name, group.thresholds, {str(p): b for p, b in bounds.items()})
@@ -170,6 +173,19 @@ class Worker:
                 if replica not in stay:
                     # Requests that are on their way there end there.
                     replica.pool.close()
+
+    def _follow(self, before: Config, serving: Serving) -> None:
+        """Hand a changed configuration to what lives as long as the worker."""
+        config = serving.config
+        self.quality.follow(serving.runtime)
+        self._sink.follow(config.events)
+        self._telemetry.follow(config)
+        self._inner_loop.settings = config.tuning.inner_loop
+        if config.logging != before.logging:
+            configure(config.logging)
+        if config.drift != before.drift:
+            # What was counted so far was another sample: the comparison begins anew.
+            self._telemetry.drift = build_drift(self._scorer, config.drift, time.monotonic)
 
     def _sense(self, name: str) -> tuple[float | None, float]:
         """Return what the inner loop sees of a group: nothing measured, and what full precision would do now."""

@@ -49,13 +49,17 @@ class Shadow:
         write: Callable[[Mapping[str, Any]], None],
         log: logging.Logger,
     ) -> None:
-        self._settings = settings
-        self._share = share
-        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
+        self.follow(settings, share, tools)
         self._metrics = metrics
         self._write = write
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, settings: ShadowConfig, share: float, tools: Tools) -> None:
+        """Take over changed settings for what is drawn and judged from now on."""
+        self._settings = settings
+        self._share = share
+        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
 
     @property
     def running(self) -> int:

@@ -100,7 +100,8 @@ class InnerLoop:
         apply: Callable[[str, Mapping[str, float]], None],
         log: logging.Logger,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
+        """Those in force; a replacement holds from the next `follow` and the next step on."""
         self._sense = sense
         self._apply = apply
         self._log = log
@@ -110,7 +111,7 @@ class InnerLoop:
 
     def follow(self, group: str, base: Mapping[str, float], bounds: Bounds) -> None:
         """Take over a group's thresholds of a new version; without bounds the loop leaves it alone."""
-        if not bounds or not self._settings.enabled:
+        if not bounds or not self.settings.enabled:
             self._groups.pop(group, None)
             self.positions.pop(group, None)
             return
@@ -121,13 +122,13 @@ class InnerLoop:
         """Make one step for every group."""
         for group, (base, bounds) in self._groups.items():
             measured, predicted = self._sense(group)
-            position = step(self.positions[group], Signals(measured, predicted, seconds), self._settings)
+            position = step(self.positions[group], Signals(measured, predicted, seconds), self.settings)
             self.positions[group] = position
             self._apply(group, thresholds(base, bounds, position.value))
 
     def start(self) -> None:
         """Begin, in a task of the running loop."""
-        if self._task is None and self._settings.enabled:
+        if self._task is None:
             self._task = asyncio.create_task(self._run(), name="inner loop")
 
     async def stop(self) -> None:
@@ -140,9 +141,9 @@ class InnerLoop:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.interval_s)
+            await asyncio.sleep(self.settings.interval_s)
             try:
-                self.tick(self._settings.interval_s)
+                self.tick(self.settings.interval_s)
             except Exception:
                 # The thresholds stay as they are; the next step may work.
                 self._log.exception("inner loop: a step failed")
