@@ -16,7 +16,7 @@ from router.tuning.estimators.types import Fitted, quantile
 from router.tuning.evidence import Evidence, bin_of, gather, quantiles
 from router.tuning.load_model import Curve, fit_curves, held_out_error
 from router.tuning.records import Record
-from router.tuning.replay import BLOCKS, Arrival, Facts, Outcome, arrivals, order, replay
+from router.tuning.replay import BLOCKS, Arrival, Crowd, Facts, Outcome, arrivals, crowd, order, replay
 
 STRATA = 10
 FOLDS = 5
@@ -67,25 +67,29 @@ class Quality:
             taken = {o.variant: o.propensity for o in record.options}
             for k, variant in enumerate(facts.variants):
                 row = offered[k, self.stratum(arrival, k)]
-                row[0] += 1.0
-                row[1] += taken.get(variant, 0.0)
-                row[2] += arrival.risks[k]
+                row[0] += record.weight
+                row[1] += record.weight * taken.get(variant, 0.0)
+                row[2] += record.weight * arrival.risks[k]
             if record.variant in index:
-                served[index[record.variant], self.stratum(arrival, index[record.variant])] += 1.0
+                served[index[record.variant], self.stratum(arrival, index[record.variant])] += record.weight
         self.risk = {key: row[2] / row[0] for key, row in offered.items()}
         labelled: dict[tuple[int, int], float] = defaultdict(float)
+        shadowed: dict[tuple[int, int], float] = defaultdict(float)
         pieces = [p for p in evidence.pieces if p.variant in index]
         cells = [(index[p.variant], self.stratum(made[self._position[p.record]], index[p.variant])) for p in pieces]
         for piece, cell in zip(pieces, cells, strict=True):
-            labelled[cell] += 1.0 if piece.weight > 0.0 else 0.0
-        n = float(max(1, len(records)))
+            record = records[piece.record]
+            # What only ran in a request's shadow was never chosen: its chance is how often that happened.
+            told = labelled if piece.variant == record.variant else shadowed
+            told[cell] += record.weight if piece.weight > 0.0 else 0.0
+        n = max(1.0, math.fsum(r.weight for r in records))
         self._base = [
             Sample(
                 cell[0],
                 cell[1],
-                offered[cell][1] / n * labelled[cell] / max(1.0, served[cell]),
+                (offered[cell][1] * labelled[cell] / max(1.0, served[cell]) + shadowed[cell]) / n,
                 piece.difference,
-                piece.weight,
+                piece.weight * records[piece.record].weight,
                 i % FOLDS,
             )
             for i, (piece, cell) in enumerate(zip(pieces, cells, strict=True))
@@ -106,8 +110,8 @@ class Quality:
         counts: dict[tuple[int, int], float] = defaultdict(float)
         for arrival, choice in zip(self.requests, choices, strict=True):
             if choice not in self._top:
-                counts[choice, self.stratum(arrival, choice)] += 1.0
-        n = max(1, len(choices))
+                counts[choice, self.stratum(arrival, choice)] += arrival.weight
+        n = max(1.0, math.fsum(r.weight for r in self.requests))
         mass = {cell: count / n for cell, count in counts.items()}
         setting = Setting(self._base, mass, self.risk, self._confidence, self.fitted)
         return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}
@@ -153,9 +157,9 @@ def analyse(
         return found._replace(reason=refusal or "there are no records")
     scale = Scale(quality.requests, facts)
     present = {p: current.get(p, 0.0) for p in scale.precisions}
-    newest = quality.requests[-replayed:]
+    newest = crowd(quality.requests, replayed)
     ordered = [curves.get(v, slowest) for v in facts.variants]
-    baseline = replay(newest, ordered, facts, present)
+    baseline = replay(newest.arrivals, ordered, facts, present)
     judged = Judge(quality, newest, ordered, facts, scale, present, baseline)
     candidates = [judged.candidate(present)]
     seen = {tuple(present.values())}
@@ -176,25 +180,25 @@ def analyse(
     )
 
 
-def older_choices(
+def all_choices(
     requests: Sequence[Arrival],
-    newest: Sequence[Arrival],
+    newest: Crowd,
     outcome: Outcome,
     scale: Scale,
     thresholds: Mapping[str, float],
 ) -> list[int]:
-    """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns."""
-    older = requests[: len(requests) - len(newest)]
+    """Return a choice for each request: the replay's, and for older ones what those of the same lowest precision took."""
+    older = requests[: len(requests) - len(newest.firsts)]
     taken: dict[int, list[int]] = defaultdict(list)
     if older:
-        for request, choice in zip(newest, outcome.choices, strict=True):
+        for request, choice in zip(newest.arrivals, outcome.choices, strict=True):
             taken[scale.lowest(request, thresholds)].append(choice)
     found = []
     for i, request in enumerate(older):
         like = taken.get(scale.lowest(request, thresholds)) or outcome.choices
         choice = like[i % len(like)]
         found.append(choice if choice in request.usable or not request.usable else request.usable[0])
-    return found
+    return found + [outcome.choices[first] for first in newest.firsts]
 
 
 def _too_little(
@@ -217,14 +221,15 @@ class Judge:
     def __init__(
         self,
         quality: Quality,
-        newest: Sequence[Arrival],
+        crowd: Crowd,
         curves: Sequence[Curve],
         facts: Facts,
         scale: Scale,
         present: Mapping[str, float],
         baseline: Outcome,
     ) -> None:
-        self._quality, self._newest, self._curves, self._facts = quality, newest, curves, facts
+        newest = crowd.arrivals
+        self._quality, self._crowd, self._newest, self._curves, self._facts = quality, crowd, newest, curves, facts
         self._scale, self._present = scale, present
         start = newest[0].at
         self._span = max(1e-9, newest[-1].at - start)
@@ -241,8 +246,7 @@ class Judge:
     def candidate(self, thresholds: Mapping[str, float]) -> Candidate:
         """Return what is expected of these thresholds."""
         outcome = replay(self._newest, self._curves, self._facts, thresholds)
-        older = older_choices(self._quality.requests, self._newest, outcome, self._scale, thresholds)
-        choices = older + outcome.choices
+        choices = all_choices(self._quality.requests, self._crowd, outcome, self._scale, thresholds)
         shares = self._scale.shares(thresholds)
         counts: dict[str, float] = defaultdict(float)
         cost = 0.0
@@ -313,10 +317,10 @@ def value(
         return {name: Estimate(0.0, -1.0, 1.0, 0) for name in ESTIMATORS}, evidence.reference_level
     quality = Quality(records, evidence, facts, confidence)
     slowest = max(curves.values(), key=lambda c: c.itl_base + c.itl_per_running)
-    newest = quality.requests[-replayed:]
+    newest = crowd(quality.requests, replayed)
     ordered = [curves.get(v, slowest) for v in facts.variants]
     scale = Scale(quality.requests, facts)
     present = {p: thresholds.get(p, 0.0) for p in scale.precisions}
-    outcome = replay(newest, ordered, facts, present)
-    choices = older_choices(quality.requests, newest, outcome, scale, present) + outcome.choices
+    outcome = replay(newest.arrivals, ordered, facts, present)
+    choices = all_choices(quality.requests, newest, outcome, scale, present)
     return quality.value(choices), evidence.reference_level

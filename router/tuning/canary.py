@@ -52,7 +52,7 @@ def judge(
     evidence = gather(mine, facts.reference, settings.max_weight_per_key)
     null = -settings.margin * evidence.reference_level
     values = observations(mine, evidence.pieces, facts, arm="canary")
-    labels = sum(1 for p in evidence.pieces if mine[p.record].arm == "canary")
+    labels = sum(1 for p in evidence.pieces if mine[p.record].arm == "canary" and p.variant == mine[p.record].variant)
     good, bad = Bet(null, -1.0, 1.0, above=True), Bet(null, -1.0, 1.0, above=False)
     for value, weight in values:
         # A light label says little: it lies near the null, whatever it says.
@@ -103,7 +103,13 @@ def observations(
     lower = [r for r in records if r.arm == arm and r.variant not in facts.reference]
     best: dict[int, Piece] = {}
     for piece in pieces:
-        if records[piece.record].arm == arm and (piece.record not in best or piece.kind == "paired"):
+        record = records[piece.record]
+        # A variant that was only asked in a request's shadow is not what the arm answered.
+        if (
+            record.arm == arm
+            and piece.variant == record.variant
+            and (piece.record not in best or piece.kind == "paired")
+        ):
             best[piece.record] = piece
     if not best or not lower:
         return []

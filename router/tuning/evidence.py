@@ -80,6 +80,12 @@ def gather(records: Sequence[Record], reference: frozenset[str], max_weight_per_
                     paired.append(Piece(i, record.variant, difference, 1.0, kind, ""))
             else:
                 votes.append((i, record.variant, label.value, kind, label.key))
+        for label in record.others:
+            # Full precision answered; a lower one was asked in its shadow, and speaks for itself as well.
+            if label.reference is not None and label.variant not in reference:
+                counts["paired"] += 1
+                levels.append(label.reference)
+                paired.append(Piece(i, label.variant, label.value - label.reference, 1.0, "paired", ""))
     left_out = _outliers(votes, paired, reference, fmean(levels) if levels else None)
     votes = [v for v in votes if v[4] not in left_out or v[3] == "implicit"]
     of_reference = [v for v in votes if v[1] in reference and v[3] == "explicit"]

@@ -101,4 +101,4 @@ def _speeds(records: Sequence[Record], curves: Mapping[str, Curve]) -> list[Alar
 
 
 def _known(record: Record) -> float:
-    return max([record.at, *(label.at for label in record.labels)])
+    return max([record.at, *(label.at for label in (*record.labels, *record.others))])

@@ -70,6 +70,8 @@ class Arrival(NamedTuple):
     risks: tuple[float, ...]
     """By variant; 0 for full precision."""
     targeted: bool
+    weight: float = 1.0
+    """Requests that it stands for."""
 
 
 class Outcome(NamedTuple):
@@ -117,7 +119,36 @@ def _arrival(record: Record, facts: Facts) -> Arrival:
         usable,
         risks,
         ttft is not None or e2e is not None,
+        record.weight,
     )
+
+
+class Crowd(NamedTuple):
+    """The newest requests as many as they were: one that stands for several comes several times."""
+
+    arrivals: Sequence[Arrival]
+    firsts: Sequence[int]
+    """Where each of them stands for the first time."""
+
+
+def crowd(requests: Sequence[Arrival], most: int) -> Crowd:
+    """Return the newest requests that make at most `most` arrivals; one's copies are spread until the next one comes."""
+    begin, room = len(requests), float(most)
+    while begin and (room := room - max(1.0, requests[begin - 1].weight)) >= 0.0:
+        begin -= 1
+    newest = requests[min(begin, len(requests) - 1) :]
+    if all(r.weight == 1.0 for r in newest):
+        return Crowd(newest, range(len(newest)))
+    found: list[Arrival] = []
+    firsts, owed = [], 0.0
+    for request, after in zip(newest, [*newest[1:], newest[-1]], strict=True):
+        firsts.append(len(found))
+        owed += request.weight
+        copies = max(1, math.floor(owed))
+        owed -= copies
+        gap = (after.at - request.at) / copies
+        found += [request._replace(at=request.at + i * gap) for i in range(copies)]
+    return Crowd(found, firsts)
 
 
 def limits(thresholds: Mapping[str, float], facts: Facts) -> tuple[float, ...]:

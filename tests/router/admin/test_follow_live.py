@@ -83,7 +83,8 @@ async def test_the_access_log_is_switched_on(operator: Operator, monkeypatch: py
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("bitgear")
     log.addHandler(handler)
-    level, log.level = log.level, logging.INFO
+    level = log.level
+    log.setLevel(logging.INFO)
     try:
         await fetch(operator.gear.url, CHAT, chat(model="g"))
         await change(operator, {"logging": {"access": True, "level": "debug"}})
