@@ -23,7 +23,9 @@ from router.config.problems import masked
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 2.0
+"""Between two tries to reach a server that is away, and between two writes to one that takes none, seconds. A try costs
+no request anything, and each second without is one without the cache."""
 FOLLOW_PAUSE_S = 1.0
 """The longest behind Sentinels: to ask them costs nothing, and a new master may be named at any moment, seconds."""
 STEADY_S = 5.0

@@ -14,7 +14,8 @@ from router.control.apply import BadDocument, Mistake, check_tuning, next_runtim
 from router.control.document import ControlDocument
 from router.keys.pace import Pace
 from router.keys.table import KeyTable
-from router.proxy.caching import Caching, build_caching
+from router.proxy.cache_setup import build_caching
+from router.proxy.caching import Caching
 from router.proxy.deciding import Decider, decider_of
 from router.state import Fleet
 
