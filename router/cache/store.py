@@ -164,6 +164,32 @@ class Store:
             return None
         return answer if isinstance(answer, list) else None
 
+    async def feed(self, name: str, after: str, most: int) -> list[tuple[str, bytes]]:
+        """Return up to `most` rows (id, bytes) that stand in the stream `name` after the id `after`.
+
+        Empty where there are none, or Redis does not answer, or does not let its user read them.
+        """
+        link = self._link
+        if link is None:
+            return []
+        try:
+            answer = await link.call("XREAD", "COUNT", most, "STREAMS", name, after)
+        except LinkLost:
+            return []
+        except Refusal as refusal:
+            self._has_moved(str(refusal))
+            return []
+        return [(row.decode(), fields[1]) for row, fields in answer[0][1]] if answer else []
+
+    def append(self, name: str, data: bytes, most: int, ttl_ms: int) -> None:
+        """Add a row to a stream of about `most`, that lives `ttl_ms` from now; the answer does not matter."""
+        if self._link is None or not self.writable:
+            return
+        row = ("XADD", name, "MAXLEN", "~", most, "*", "v", data)
+        answer = self._link.send(row, ("PEXPIRE", name, ttl_ms))
+        if answer is not None:
+            answer.add_done_callback(_forget)
+
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """Keep an entry and give the lease back, without waiting for the answer."""
         commands: list[tuple[bytes | str | int, ...]] = [("SET", key.entry, data, "PX", ttl_ms)]

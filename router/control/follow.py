@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from router.config.problems import masked
 from router.control.document import ControlDocument
 from router.control.store import ControlStore, UnreadableDocument, dump, parse, stamp
+from router.stopping import end
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 POLL_S = 0.5
@@ -88,12 +89,7 @@ class Follower:
 
     async def stop(self) -> None:
         """Follow no longer."""
-        left = set(self._tasks)
-        while left:
-            for task in left:
-                task.cancel()
-            # A client that is just connecting can swallow it: it is told again.
-            _, left = await asyncio.wait(left, timeout=0.1)
+        await end(self._tasks)
         self._tasks = []
         if self._store is not None:
             with contextlib.suppress(RedisError, OSError, TimeoutError):

@@ -12,6 +12,7 @@ from router.cache.store import Store
 from router.config.runtime import Runtime
 from router.proxy.caching import Caching
 from router.proxy.deciding import Decider
+from router.proxy.nearest import build_nearest
 
 
 def build_caching(
@@ -43,4 +44,6 @@ def build_caching(
         max_bytes=int(config.max_entry_kib * 1024),
         cipher=secret.cipher if secret is not None else None,
     )
-    return Caching(runtime, store, form, decider, log, secret.tenants if secret is not None else b"", previous)
+    nearest = build_nearest(runtime, env, log) if config.enabled else {}
+    tenants = secret.tenants if secret is not None else b""
+    return Caching(runtime, store, form, decider, log, nearest, tenants, previous)

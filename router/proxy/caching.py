@@ -7,7 +7,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from router.cache.entry import Entry, Format, UnreadableEntry
@@ -25,6 +25,7 @@ from router.proxy.client import Client, ClientLeft
 from router.proxy.deciding import Decider, Question
 from router.proxy.from_entry import FromEntry, Request
 from router.proxy.json_body import Body
+from router.proxy.nearest import Nearest
 from router.proxy.outcome import Outcome
 from router.proxy.planning import Headers, Plan, Planner
 from router.proxy.resolve import Target
@@ -45,6 +46,7 @@ class Caching:
         form: Format,
         decider: Decider,
         log: logging.Logger,
+        nearest: Mapping[str, Nearest],
         tenant_secret: bytes = b"",
         previous: Caching | None = None,
     ) -> None:
@@ -58,7 +60,7 @@ class Caching:
         self._lease_ms = round(self._config.lease_s * 1000)
         wanting = {n: g.cache.semantic for n, g in runtime.config.groups.items() if g.cache.semantic.enabled}
         self.semantic: Semantic = Semantic(
-            store, form, wanting, log, previous.semantic if previous is not None else None
+            store, form, wanting, log, nearest, previous.semantic if previous is not None else None
         )
         self._planner = Planner(runtime, self.semantic, tenant_secret, store.state != "off")
         self.unreadable: int = previous.unreadable if previous is not None else 0
@@ -68,9 +70,12 @@ class Caching:
         """Begin to connect; Redis need not be there."""
         if self._planner.wanted:
             self.store.start()
+            if self.store.state != "off":
+                self.semantic.start()
 
     async def stop(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        await self.semantic.stop()
         await self.store.stop()
 
     def stats(self) -> CacheStats:

@@ -10,6 +10,7 @@ from router.cache.revision import revisions
 from router.cache.rules import Control, Requests, cacheable, read_control
 from router.config.runtime import Runtime
 from router.proxy.json_body import Body
+from router.proxy.nearest import Turn
 from router.proxy.resolve import Target
 from router.proxy.semantic import Semantic, Wording
 from router.proxy.surface import CHAT, Endpoint
@@ -29,7 +30,7 @@ class Plan(NamedTuple):
     usage: bool
     """Whether a stream is to tell its usage."""
     capture: Capture
-    wording: Wording | None
+    wording: Wording | Turn | None
     """Where the group takes answers to other wordings too."""
 
 

@@ -24,6 +24,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from router.config.problems import masked
 from router.config.schema import EventsConfig
+from router.stopping import end
 from router.store.client import open_client
 
 log = logging.getLogger(__name__)
@@ -156,9 +157,7 @@ class EventSink:
         self._wake.set()
         if self._task is not None:
             _, late = await asyncio.wait([self._task], timeout=deadline_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(late)
         await self._close()
         self._dropped += sum(bool(data) for data, _ in self._buffer)
         self._index_failed += sum(entry is not None for _, entry in self._buffer)

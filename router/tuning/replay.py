@@ -235,15 +235,17 @@ class _Server:
         itl = max(1e-9, curve.itl_base + curve.itl_per_running * running)
         heapq.heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
 
-    def predict(self, prompt: int, expected: float) -> tuple[float, float]:
-        """Return what the proxy would predict for one more request: (TTFT, whole answer)."""
+    def predict(self, prompt: int, expected: float) -> tuple[float, float, float]:
+        """Return what the proxy would predict for one more request: (TTFT, whole answer, delay of the running ones)."""
         curve = self.curve
         running = min(len(self.heap) + 1.0, curve.slots)
         itl = curve.itl_base + curve.itl_per_running * running
         first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
         if self.line:
             first += len(self.line) * (first + itl * expected) / max(1.0, running)
-        return first, first + itl * max(0.0, expected - 1.0)
+        further = max(0.0, expected - 1.0)
+        delay = (running - 1.0) * (curve.ttft_per_token * prompt + curve.itl_per_running * further)
+        return first, first + itl * further, delay
 
 
 def replay(
@@ -280,8 +282,8 @@ def replay(
                 if risks[k] <= bounds[k] and ranks[k] < lowest:
                     lowest = ranks[k]
             for k in usable:
-                first, whole = servers[k].predict(request.prompt, expected)
-                predicted[k] = (first, whole, whole * prices[k])
+                first, whole, delay = servers[k].predict(request.prompt, expected)
+                predicted[k] = (first, whole, (whole + delay) * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice
