@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -73,7 +74,8 @@ async def test_replay_and_feedback_read_behind_sentinels(
         client.xadd("bitgear:events", {"event": b'{"id": "one"}'})
     assert list(from_stream(url, "bitgear:events")) == [{"id": "one"}]
     assert newest(url, "bitgear:events", 5) == [{"id": "one"}]
-    shown = CliRunner().invoke(app, ["feedback", "agreement", "g", "--redis", url])
+    words = ["feedback", "agreement", "g", "--redis", url]
+    shown = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert shown.exit_code == 0, shown.output
     assert "0 requests" in shown.output
     with pytest.raises(SourceError):
