@@ -62,7 +62,9 @@ _DRIFT_S = 15.0
 _CALIBRATION_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
-"""Prompt tokens of the request that the inner loop imagines."""
+"""Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
+_LATELY_S = 10
+"""How far back it looks for requests that were late."""
 
 
 class _Server(uvicorn.Server):
@@ -180,6 +182,7 @@ class Worker:
             serving.caching.start()
         if serving.config is not last.config:
             self._follow(last.config, serving)
+        self._inner_loop.set(serving.config.tuning.inner_loop)
         for name, group in serving.fleet.groups.items():
             bounds = document.groups.get(name, GroupTuning()).bounds
             self._inner_loop.follow(name, group.thresholds, {str(p): b for p, b in bounds.items()})
@@ -195,7 +198,6 @@ class Worker:
         self.quality.follow(serving.runtime)
         self._sink.follow(config.events)
         self._telemetry.follow(config)
-        self._inner_loop.settings = config.tuning.inner_loop
         if config.logging != before.logging:
             configure(config.logging)
         if config.drift != before.drift:
@@ -203,13 +205,17 @@ class Worker:
             self._telemetry.drift = build_drift(self._scorer, config.drift, time.monotonic)
 
     def _sense(self, name: str) -> tuple[float | None, float]:
-        """Return what the inner loop sees of a group: nothing measured, and what full precision would do now."""
+        """Return what the inner loop sees of a group: the share in time lately, and what full precision would do now."""
         group = self.fleet.groups.get(name)
         if group is None:
             return None, 1.0
+        now = time.monotonic()
+        lately, minute = self._metrics.recent(name, now, _LATELY_S), self._metrics.recent(name, now, 60)
+        measured = lately.goodput_requests / lately.targeted_requests if lately.targeted_requests > 0.0 else None
+        prompt = minute.prompt_tokens / minute.requests if minute.requests > 0.0 else _USUAL_PROMPT
         scenario = self.fleet.scenarios[group.scenario]
-        states = group.states(time.monotonic())
-        return None, predicted_share(states, scenario, _USUAL_PROMPT, round(group.expected_output_tokens))
+        predicted = predicted_share(group.states(now), scenario, round(prompt), round(group.expected_output_tokens))
+        return measured, predicted
 
     def _move(self, name: str, thresholds: Mapping[str, float]) -> None:
         group = self.fleet.groups.get(name)

@@ -98,6 +98,8 @@ async def change(
             if expected is not None:
                 raise Problem(412, str(conflict)) from None
             continue
+        except TypeError as error:
+            raise Problem(422, f"the change cannot be written as JSON: {error}") from None
         except ValueError as error:
             raise Problem(413, str(error)) from None
         await admin.look()

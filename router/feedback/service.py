@@ -133,7 +133,9 @@ class Quality:
         capture: Capture | None,
     ) -> Watch:
         """Look at a request before it is sent; `capture` is the cache's, if it has one."""
-        sample = self.shadow.draw(outcome.endpoint, target.group, target.pin, body, path, len(raw), capture)
+        sample = self.shadow.draw(
+            outcome.endpoint, target.group, outcome.question, target.pin, body, path, len(raw), capture
+        )
         return Watch(self._implicit.digest(outcome, body, raw), sample)
 
     def finished(self, outcome: Outcome, watch: Watch) -> None:

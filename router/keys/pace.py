@@ -6,6 +6,7 @@ import asyncio
 
 _BURST_S = 10.0
 """A key may spend so many seconds of its limit at once."""
+_LONGEST_WAIT_S = 86_400.0
 
 
 class Usage:
@@ -27,7 +28,7 @@ class Usage:
         return rate, max(1.0, rate * _BURST_S)
 
     def take(self, per_minute: float, now: float) -> float:
-        """Take one request; return 0, or the seconds after which there is room for it."""
+        """Take one request; return 0, or the seconds after which there is room for it, a day at most."""
         rate, most = self.bucket(per_minute)
         tokens = most if self._tokens is None else min(most, self._tokens + (now - self._at) * rate)
         self._at = now
@@ -37,7 +38,7 @@ class Usage:
             self.spent = min(self.spent + 1, int(most) + 1)
             return 0.0
         self._tokens = tokens
-        return (1.0 - tokens) / rate
+        return min(_LONGEST_WAIT_S, (1.0 - tokens) / rate)
 
     def heard(self, tokens: float, told: int, now: float) -> None:
         """Take over the budget of all workers, from which `told` of this one's requests are taken off already."""

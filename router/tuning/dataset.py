@@ -197,4 +197,9 @@ def _label(entry: Mapping[str, Any]) -> Label:
     source, key, variant = entry["source"], entry["key"], entry.get("of") or ""
     if not isinstance(source, str) or not isinstance(key, str) or not isinstance(variant, str):
         raise TypeError("source, key and variant are strings")
-    return Label(source, value, None if reference is None else float(reference), key, float(entry["at"]), variant)
+    drawn = float(entry.get("shadow_propensity") or 1.0)
+    if not 0.0 < drawn <= 1.0:
+        raise ValueError("not a probability")
+    return Label(
+        source, value, None if reference is None else float(reference), key, float(entry["at"]), variant, drawn
+    )

@@ -100,8 +100,7 @@ class InnerLoop:
         apply: Callable[[str, Mapping[str, float]], None],
         log: logging.Logger,
     ) -> None:
-        self.settings = settings
-        """Those in force; a replacement holds from the next `follow` and the next step on."""
+        self._settings = settings
         self._sense = sense
         self._apply = apply
         self._log = log
@@ -111,18 +110,22 @@ class InnerLoop:
 
     def follow(self, group: str, base: Mapping[str, float], bounds: Bounds) -> None:
         """Take over a group's thresholds of a new version; without bounds the loop leaves it alone."""
-        if not bounds or not self.settings.enabled:
+        if not bounds or not self._settings.enabled:
             self._groups.pop(group, None)
             self.positions.pop(group, None)
             return
         self._groups[group] = (dict(base), dict(bounds))
         self.positions.setdefault(group, Position(integral=0.5, value=0.5))
 
+    def set(self, settings: InnerLoopConfig) -> None:
+        """Go on by other settings; from the next step on, and before `follow` tells of the groups."""
+        self._settings = settings
+
     def tick(self, seconds: float) -> None:
         """Make one step for every group."""
         for group, (base, bounds) in self._groups.items():
             measured, predicted = self._sense(group)
-            position = step(self.positions[group], Signals(measured, predicted, seconds), self.settings)
+            position = step(self.positions[group], Signals(measured, predicted, seconds), self._settings)
             self.positions[group] = position
             self._apply(group, thresholds(base, bounds, position.value))
 
@@ -141,9 +144,10 @@ class InnerLoop:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.interval_s)
+            seconds = self._settings.interval_s
+            await asyncio.sleep(seconds)
             try:
-                self.tick(self.settings.interval_s)
+                self.tick(seconds)
             except Exception:
                 # The thresholds stay as they are; the next step may work.
                 self._log.exception("inner loop: a step failed")

@@ -49,23 +49,23 @@ def fit_curves(records: Sequence[Record], variants: Sequence[str]) -> dict[str, 
 
 
 class Load:
-    """How many requests were in a variant, at any time of the records; each counts for as many as it stands for."""
+    """How many requests were in a variant, at any time of the records."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        events = sorted([(r.at - r.e2e_s, r.weight) for r in records] + [(r.at, -r.weight) for r in records])
+        events = sorted([(r.at - r.e2e_s, 1) for r in records] + [(r.at, -1) for r in records])
         self._times = [t for t, _ in events]
         self._counts = list(accumulate(c for _, c in events))
         widths = [b - a for a, b in zip(self._times, self._times[1:], strict=False)]
         self._areas = [0.0, *accumulate(w * c for w, c in zip(widths, self._counts, strict=False))]
 
-    def at(self, time: float) -> float:
+    def at(self, time: float) -> int:
         """Return how many are in at `time`, an arrival of that moment included."""
         i = bisect_right(self._times, time) - 1
-        return self._counts[i] if i >= 0 else 0.0
+        return self._counts[i] if i >= 0 else 0
 
     def mean(self, start: float, end: float) -> float:
         """Return the mean number between two times."""
-        return (self._area(end) - self._area(start)) / (end - start) if end > start else self.at(start)
+        return (self._area(end) - self._area(start)) / (end - start) if end > start else float(self.at(start))
 
     def _area(self, time: float) -> float:
         i = bisect_right(self._times, time) - 1
@@ -83,7 +83,7 @@ def _fit(mine: Sequence[Record]) -> Curve | None:
         start = record.at - record.e2e_s
         running = load.mean(start, record.at)
         if record.ttft_s is not None:
-            first.append((float(record.prompt_tokens), load.at(start), record.ttft_s))
+            first.append((float(record.prompt_tokens), float(load.at(start)), record.ttft_s))
             if record.completion_tokens > 1:
                 decode.append((running, max(0.0, record.e2e_s - record.ttft_s) / (record.completion_tokens - 1)))
         elif record.completion_tokens > 1:
@@ -173,7 +173,7 @@ def held_out_error(
             continue
         start = record.at - record.e2e_s
         running = loads[record.variant].mean(start, record.at)
-        arrived = loads[record.variant].at(start)
+        arrived = float(loads[record.variant].at(start))
         itl = curve.itl_base + curve.itl_per_running * min(running, curve.slots)
         first = curve.ttft_base + curve.ttft_per_token * record.prompt_tokens
         first += curve.ttft_per_running * min(arrived, curve.slots)

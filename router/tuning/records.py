@@ -39,6 +39,8 @@ class Label(NamedTuple):
     """Unix time, seconds."""
     variant: str = ""
     """Variant that it speaks of; empty: the record's own."""
+    propensity: float = 1.0
+    """Probability with which the request was drawn for this label, where it was drawn."""
 
 
 class Record(NamedTuple):

@@ -6,10 +6,10 @@ candidates); a property test holds the two together.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from router.decision.types import Scenario
@@ -70,8 +70,6 @@ class Arrival(NamedTuple):
     risks: tuple[float, ...]
     """By variant; 0 for full precision."""
     targeted: bool
-    weight: float = 1.0
-    """Requests that it stands for."""
 
 
 class Outcome(NamedTuple):
@@ -119,36 +117,7 @@ def _arrival(record: Record, facts: Facts) -> Arrival:
         usable,
         risks,
         ttft is not None or e2e is not None,
-        record.weight,
     )
-
-
-class Crowd(NamedTuple):
-    """The newest requests as many as they were: one that stands for several comes several times."""
-
-    arrivals: Sequence[Arrival]
-    firsts: Sequence[int]
-    """Where each of them stands for the first time."""
-
-
-def crowd(requests: Sequence[Arrival], most: int) -> Crowd:
-    """Return the newest requests that make at most `most` arrivals; one's copies are spread until the next one comes."""
-    begin, room = len(requests), float(most)
-    while begin and (room := room - max(1.0, requests[begin - 1].weight)) >= 0.0:
-        begin -= 1
-    newest = requests[min(begin, len(requests) - 1) :]
-    if all(r.weight == 1.0 for r in newest):
-        return Crowd(newest, range(len(newest)))
-    found: list[Arrival] = []
-    firsts, owed = [], 0.0
-    for request, after in zip(newest, [*newest[1:], newest[-1]], strict=True):
-        firsts.append(len(found))
-        owed += request.weight
-        copies = max(1, math.floor(owed))
-        owed -= copies
-        gap = (after.at - request.at) / copies
-        found += [request._replace(at=request.at + i * gap) for i in range(copies)]
-    return Crowd(found, firsts)
 
 
 def limits(thresholds: Mapping[str, float], facts: Facts) -> tuple[float, ...]:
@@ -192,12 +161,14 @@ def pick(
 
 
 class _Server:
-    """One variant in virtual time."""
+    """One variant in virtual time. Its arithmetic is most of a job's: attributes instead of the curve's fields."""
 
-    __slots__ = ("clock", "curve", "done", "heap", "last", "line")
+    __slots__ = ("base", "clock", "done", "first", "heap", "last", "line", "per_running", "per_token", "slope", "slots")
 
     def __init__(self, curve: Curve) -> None:
-        self.curve = curve
+        # A token takes some time, however fast: nothing divides by zero.
+        self.base, self.slope, self.slots = max(1e-9, curve.itl_base), curve.itl_per_running, curve.slots
+        self.first, self.per_token, self.per_running = curve.ttft_base, curve.ttft_per_token, curve.ttft_per_running
         self.clock = 0.0
         """Tokens that a request running since the beginning would have got."""
         self.last = 0.0
@@ -207,44 +178,48 @@ class _Server:
 
     def advance(self, now: float, ttft: list[float]) -> None:
         """Let everything happen that ends before `now`."""
-        heap, base, slope = self.heap, self.curve.itl_base, self.curve.itl_per_running
+        heap, last, clock = self.heap, self.last, self.clock
         while heap:
-            itl = max(1e-9, base + slope * len(heap))
-            ends = self.last + (heap[0][0] - self.clock) * itl
+            itl = self.base + self.slope * len(heap)
+            ends = last + (heap[0][0] - clock) * itl
             if ends > now:
-                self.clock += (now - self.last) / itl
+                clock += (now - last) / itl
                 break
-            self.clock = heap[0][0]
-            self.last = ends
-            self.done.append((heapq.heappop(heap)[1], ends))
+            self.clock = clock = heap[0][0]
+            self.last = last = ends
+            self.done.append((heappop(heap)[1], ends))
             if self.line:
                 self._begin(*self.line.popleft(), ends, ttft)
-        self.last = max(self.last, now) if now < math.inf else self.last
+        self.clock = clock
+        if last < now < math.inf:
+            last = now
+        self.last = last
 
     def add(self, request: int, prompt: int, tokens: int, now: float, ttft: list[float]) -> None:
         """Take in a request."""
-        if len(self.heap) >= self.curve.slots:
+        if len(self.heap) >= self.slots:
             self.line.append((request, prompt, tokens, now))
         else:
             self._begin(request, prompt, tokens, now, now, ttft)
 
     def _begin(self, request: int, prompt: int, tokens: int, came: float, now: float, ttft: list[float]) -> None:
-        curve, running = self.curve, len(self.heap) + 1
-        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+        running = len(self.heap) + 1
+        first = self.first + self.per_token * prompt + self.per_running * running
         ttft[request] = now - came + first
-        itl = max(1e-9, curve.itl_base + curve.itl_per_running * running)
-        heapq.heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
+        itl = self.base + self.slope * running
+        heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
 
     def predict(self, prompt: int, expected: float) -> tuple[float, float, float]:
         """Return what the proxy would predict for one more request: (TTFT, whole answer, delay of the running ones)."""
-        curve = self.curve
-        running = min(len(self.heap) + 1.0, curve.slots)
-        itl = curve.itl_base + curve.itl_per_running * running
-        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+        running = len(self.heap) + 1.0
+        if running > self.slots:
+            running = self.slots
+        first = self.first + self.per_token * prompt + self.per_running * running
+        itl = self.base + self.slope * running
         if self.line:
             first += len(self.line) * (first + itl * expected) / max(1.0, running)
         further = max(0.0, expected - 1.0)
-        delay = (running - 1.0) * (curve.ttft_per_token * prompt + curve.itl_per_running * further)
+        delay = (running - 1.0) * (self.per_token * prompt + self.slope * further)
         return first, first + itl * further, delay
 
 

@@ -17,6 +17,8 @@ from router.tuning.replay import Facts
 from router.tuning.svg import Point, scatter
 
 _LISTED = 15
+KEPT = 200
+"""Reports kept in a folder."""
 
 
 def report_of(verdict: Verdict, settings: TuningConfig, facts: Facts, current: Mapping[str, float]) -> dict[str, Any]:
@@ -205,3 +207,12 @@ def write(job: Mapping[str, Any], folder: Path) -> Path:
     path = folder / f"{name}.md"
     path.write_text(markdown(job, f"{name}.svg" if has_plot else None))
     return path
+
+
+def keep(job: Mapping[str, Any], folder: Path, most: int = KEPT) -> None:
+    """Write a job as `write` does, and remove the oldest reports above `most`. Raises OSError."""
+    write(job, folder)
+    reports = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in reports[: max(0, len(reports) - most)]:
+        for suffix in (".json", ".md", ".svg"):
+            path.with_suffix(suffix).unlink(missing_ok=True)

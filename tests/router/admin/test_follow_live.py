@@ -70,7 +70,7 @@ async def test_events_prices_and_the_inner_loop_follow(operator: Operator) -> No
     await until(lambda: worker._telemetry.events_left_out == 1)
     assert worker._sink._settings.max_length == 200
     assert worker._metrics._gpu_hour == 2.5
-    assert (worker._inner_loop.settings.target, worker._inner_loop.settings.enabled) == (0.5, False)
+    assert (worker._inner_loop._settings.target, worker._inner_loop._settings.enabled) == (0.5, False)
     assert worker._telemetry.drift is None
 
 

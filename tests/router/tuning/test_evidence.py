@@ -6,9 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.tuning.world import FACTS, World, record, traffic
-from router.tuning.analysis import Quality
-from router.tuning.canary import observations
+from benchmarks.tuning.world import World, record, traffic
 from router.tuning.evidence import bin_of, gather, quantiles
 from router.tuning.records import Label, Record
 
@@ -76,22 +74,3 @@ def test_bins_are_of_like_size() -> None:
     sizes = [sum(bin_of(float(i), edges) == b for i in range(100)) for b in range(4)]
     assert sizes == [25, 25, 25, 25]
     assert quantiles([1.0] * 10, 4) == [1.0]
-
-
-def test_a_lower_precision_asked_in_the_shadow_speaks_for_itself() -> None:
-    plain = [r._replace(labels=(), others=()) for r in records(World(shadow=0.0))]
-    full = [i for i, r in enumerate(plain) if r.variant == "fp16"][:200]
-    told = [
-        r._replace(others=(Label("shadow:match", 0.5, 0.9, "", r.at, "int4"),)) if i in set(full) else r
-        for i, r in enumerate(plain)
-    ]
-    found = gather(told, REFERENCE, 0.2)
-    assert {(p.variant, round(p.difference, 6), p.kind) for p in found.pieces} == {("int4", -0.4, "paired")}
-    assert [p.record for p in found.pieces] == full
-    assert (found.counts["paired"], found.reference_level) == (len(full), pytest.approx(0.9))
-    # An arm that answered at full precision lost nothing by it.
-    assert observations(told, found.pieces, FACTS, arm="stable") == []
-    quality = Quality(told, found, FACTS, 0.95)
-    at = FACTS.variants.index("int4")
-    estimates = quality.value([at] * len(told))
-    assert all(e.mean == pytest.approx(-0.4, abs=0.05) for e in estimates.values())
