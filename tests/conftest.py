@@ -97,7 +97,13 @@ async def running(
     finally:
         worker.stop()
         worker.stop()
-        await asyncio.wait_for(task, 20)
+        _, late = await asyncio.wait([task], timeout=60)
+        if late:
+            # What it waits for is worth more than that it is late.
+            waiting = "\n".join(f"{t.get_name()}: {t.get_stack()}" for t in asyncio.all_tasks())
+            task.cancel()
+            raise AssertionError(f"the worker did not end within 60 s:\n{waiting}")
+        task.result()
 
 
 @pytest.fixture

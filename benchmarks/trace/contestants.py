@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.settings import Precision
+from benchmarks.trace.tuned import Tuned
 from benchmarks.world.hardware import VariantSpec
 from router.decision import POLICIES, Decision, Inputs, Policy
 from router.decision.candidates import judge
@@ -26,6 +27,8 @@ class Contestant:
     thresholds: Mapping[str, float]
     refuses: bool = False
     """Whether requests that no variant would answer in time are refused."""
+    bounds: Mapping[str, tuple[float, float]] | None = None
+    """What the inner loop moves the thresholds between; None: it does not run."""
 
     def specs(self) -> list[VariantSpec]:
         """Return the variants."""
@@ -36,6 +39,12 @@ def static(inputs: Inputs) -> Decision:
     """Thresholds alone: the lowest precision that the risk allows, whatever the load."""
     scenario = inputs.scenario._replace(ttft_s=None, e2e_s=None, gives_way="speed", prefer="lowest_precision")
     return adaptive.decide(inputs._replace(scenario=scenario))
+
+
+def own_cost(inputs: Inputs) -> Decision:
+    """The adaptive policy without the delay that a request causes to others: what the charge for it is worth."""
+    alone = tuple(v._replace(speed=v.speed._replace(running=0.0)) if v.speed else v for v in inputs.variants)
+    return adaptive.decide(inputs._replace(variants=alone))
 
 
 def load_only(inputs: Inputs) -> Decision:
@@ -65,22 +74,43 @@ def _taken(inputs: Inputs, candidates: Sequence[object], variant: str) -> Decisi
     return base._replace(reason="within_limits")
 
 
-def contestants(devices: int, thresholds: Mapping[str, float]) -> list[Contestant]:
-    """Return all but the random one, whose shares come from Bitgear's run. `devices` is divisible by 6."""
-    third, two_thirds = devices // 3, devices * 2 // 3
-    even: Fleet = {"fp16": third, "int8": third, "int4": devices - 2 * third}
-    most_int8: Fleet = {"fp16": devices // 6, "int8": two_thirds, "int4": devices - devices // 6 - two_thirds}
-    own: Callable[[str], Policy] = POLICIES.__getitem__
+def fleets(devices: int) -> dict[str, Fleet]:
+    """Return the mixed fleets by name; `devices` is divisible by 6.
+
+    `advised`: what tuning finds where INT8 is proven as good as FP16 and INT4 is no faster: INT8, and one sixth at FP16 to
+    go on proving it.
+    """
+    third, sixth = devices // 3, devices // 6
+    return {
+        "even": {"fp16": third, "int8": third, "int4": third},
+        "most INT8": {"fp16": sixth, "int8": devices - 2 * sixth, "int4": sixth},
+        "advised": {"fp16": sixth, "int8": devices - sixth},
+    }
+
+
+def contestants(devices: int, shipped: Mapping[str, float], tuned: Mapping[str, Tuned]) -> list[Contestant]:
+    """Return all but the random one, whose shares come from Bitgear's run; `tuned` by name of fleet."""
+    mixed = fleets(devices)
+    even, most = mixed["even"], mixed["most INT8"]
+    own = POLICIES["adaptive"]
+
+    def loop(name: str, label: str, *, refuses: bool = False) -> Contestant:
+        found = tuned[name]
+        return Contestant(label, mixed[name], own, found.thresholds, refuses, found.bounds)
+
     return [
-        Contestant("all FP16", {"fp16": devices}, own("adaptive"), {}),
-        Contestant("all INT8", {"int8": devices}, own("adaptive"), {}),
-        Contestant("all FP16, refusing", {"fp16": devices}, own("adaptive"), {}, refuses=True),
-        Contestant("all INT8, refusing", {"int8": devices}, own("adaptive"), {}, refuses=True),
-        Contestant("all INT4", {"int4": devices}, own("adaptive"), {}),
-        Contestant("static thresholds", even, static, thresholds),
-        Contestant("load only", even, load_only, thresholds),
-        Contestant("Bitgear", even, own("adaptive"), thresholds),
-        Contestant("Bitgear, refusing", even, own("adaptive"), thresholds, refuses=True),
-        Contestant("Bitgear, most INT8", most_int8, own("adaptive"), thresholds),
-        Contestant("Bitgear, most INT8, refusing", most_int8, own("adaptive"), thresholds, refuses=True),
+        Contestant("all FP16", {"fp16": devices}, own, {}),
+        Contestant("all FP16, refusing", {"fp16": devices}, own, {}, refuses=True),
+        Contestant("all INT8", {"int8": devices}, own, {}),
+        Contestant("all INT8, refusing", {"int8": devices}, own, {}, refuses=True),
+        Contestant("all INT4", {"int4": devices}, own, {}),
+        Contestant("static thresholds", even, static, shipped),
+        Contestant("load only", even, load_only, shipped),
+        Contestant("Bitgear", even, own, shipped),
+        loop("even", "Bitgear, tuned, inner loop"),
+        Contestant("Bitgear, most INT8", most, own, shipped),
+        Contestant("most INT8, own cost only", most, own_cost, shipped),
+        loop("most INT8", "Bitgear, most INT8, tuned, inner loop"),
+        loop("advised", "Bitgear, advised fleet"),
+        loop("advised", "Bitgear, advised fleet, refusing", refuses=True),
     ]

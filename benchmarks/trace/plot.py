@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
-_COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb", "#000000", "#994455")
+_COLOURS = (
+    "#000000",
+    "#777777",
+    "#4477aa",
+    "#66ccee",
+    "#994455",
+    "#ccbb44",
+    "#999933",
+    "#bbbbbb",
+    "#228833",
+    "#44aa99",
+    "#117733",
+    "#ee6677",
+    "#cc3311",
+    "#aa3377",
+    "#ee7733",
+    "#332288",
+)
+"""One for each policy; with more of them colours come again."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 380, 260, 70, 50, 110
+_PER_LINE = 3
 
 
 def chart(results: Sequence[Mapping[str, Any]], traffic: str) -> str:
@@ -20,23 +40,29 @@ def chart(results: Sequence[Mapping[str, Any]], traffic: str) -> str:
         left = _LEFT + number * (_WIDTH + _GAP)
         top = max(factor * float(r[field]) for r in results) or 1.0
         out += _axes(left, title, loads, top)
-        for name, colour in zip(names, _COLOURS * 2, strict=False):
+        for name, colour in zip(names, cycle(_COLOURS), strict=False):
             points = sorted((float(r["load"]), factor * float(r[field])) for r in results if r["policy"] == name)
             path = " ".join(f"{_x(left, loads, x):.1f},{_y(top, y):.1f}" for x, y in points)
             width = 3 if name.startswith("Bitgear") else 1.5
-            out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
+            style = f'stroke="{colour}" stroke-width="{width}"{_dash(name)}'
+            out.append(f'<polyline points="{path}" fill="none" {style}/>')
     y = _TOP + _HEIGHT + 50
-    for i, (name, colour) in enumerate(zip(names, _COLOURS * 2, strict=False)):
-        x, line = _LEFT + (i % 4) * 220, y + (i // 4) * 20
-        out.append(f'<line x1="{x}" y1="{line - 4}" x2="{x + 22}" y2="{line - 4}" stroke="{colour}" stroke-width="3"/>')
+    for i, (name, colour) in enumerate(zip(names, cycle(_COLOURS), strict=False)):
+        x, line = _LEFT + (i % _PER_LINE) * 290, y + (i // _PER_LINE) * 20
+        style = f'stroke="{colour}" stroke-width="3"{_dash(name)}'
+        out.append(f'<line x1="{x}" y1="{line - 4}" x2="{x + 22}" y2="{line - 4}" {style}/>')
         out.append(f'<text x="{x + 28}" y="{line}">{html.escape(name)}</text>')
-    width, height = _LEFT * 2 + 2 * _WIDTH + _GAP, y + 20 * (len(names) // 4 + 1)
+    width, height = _LEFT * 2 + 2 * _WIDTH + _GAP, y + 20 * (len(names) // _PER_LINE + 1)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
         f'<rect width="100%" height="100%" fill="white"/><text x="{_LEFT}" y="20" font-size="14">'
         f"Trace replay, {html.escape(traffic)} traffic: load 1 is where FP16 on all devices saturates</text>"
     )
     return "\n".join([head, *out, "</svg>"]) + "\n"
+
+
+def _dash(name: str) -> str:
+    return ' stroke-dasharray="6 4"' if name.endswith("refusing") else ""
 
 
 def _axes(left: float, title: str, loads: Sequence[float], top: float) -> list[str]:

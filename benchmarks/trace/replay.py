@@ -1,26 +1,29 @@
 """Trace replay: Bitgear against one precision for all, random, static thresholds and load-only switching, at equal hardware.
 
-    python -m benchmarks.trace.replay --data DATA [--traffic chat] [--devices 6] [--loads 0.6,0.9,1.2,1.5,2] [--requests N]
+    python -m benchmarks.trace.replay --data DATA [--traffic mixed] [--devices 6] [--loads 0.6,0.9,1.2,1.5,2] [--add]
 
-Real arrival times and lengths (Azure LLM inference trace), on simulated H100-like devices (`benchmarks/world/`). Load 1 is
-the rate at which `devices` devices at FP16 saturate (closed form, `benchmarks/world/hardware.py`). Prints a table and writes
-`benchmarks/out/trace_TRAFFIC.json` and `.svg`. Quality is planted; the same run is scored under several truths, since no
-decision here depends on the quality of an answer.
+Real arrival times and lengths (Azure LLM inference trace), on simulated H100-like devices (`benchmarks/world/`). Tuning jobs
+learn on the trace's first `--learn` requests; what is reported comes from `--parts` later parts of `--requests` each, every
+one with a seed of its own. Load 1 is the rate at which `devices` devices at FP16 saturate with the part's lengths (closed
+form, `benchmarks/world/hardware.py`). Prints a table and writes `benchmarks/out/trace_TRAFFIC.json` (after every load and
+part) and `.svg`. Quality is planted; the same run is scored under several truths.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.report import OUT, table, write
-from benchmarks.trace.contestants import Contestant, contestants, drawn
+from benchmarks.trace.contestants import Contestant, contestants, drawn, fleets
 from benchmarks.trace.plot import chart
+from benchmarks.trace.summary import HEADS, lines, sensitivity, summary
+from benchmarks.trace.tuned import Tuned, attach, tune
 from benchmarks.trace.workload import Workload, truths, workload
 from benchmarks.world.hardware import VariantSpec, saturation
 from benchmarks.world.measures import Measures, measure
@@ -28,17 +31,8 @@ from benchmarks.world.truth import Truth
 from benchmarks.world.world import Served, World, with_scenarios
 from router.decision.types import Scenario
 
-HEADS = (
-    "load",
-    "policy",
-    "goodput req/s",
-    "goodput tok/s",
-    "SLO missed",
-    "TTFT p50 s",
-    "TTFT p95 s",
-    "quality / FP16: planted (95% as seen)",
-    "fp16 / int8 / int4",
-)
+LEARNING_LOAD = 1.2
+"""Where the jobs learn: below saturation no thresholds promise more goodput than others."""
 
 
 def run(contestant: Contestant, load: Workload, rate: float, truth: Truth, seed: int) -> World:
@@ -53,6 +47,8 @@ def run(contestant: Contestant, load: Workload, rate: float, truth: Truth, seed:
         config=config,
         seed=seed,
     )
+    if contestant.bounds:
+        attach(world, contestant.thresholds, contestant.bounds)
     world.run(arrivals, until=arrivals[-1].at + 60.0)
     return world
 
@@ -62,25 +58,94 @@ def scored(rows: Sequence[Served], truth: Truth, scenarios: Mapping[str, Scenari
     return measure([s._replace(worth=truth.worth(s.precision, s.arrival, s.index)) for s in rows], scenarios)
 
 
-def _line(result: Mapping[str, Any]) -> list[str]:
-    shares = " / ".join(f"{100 * result['shares'].get(p, 0.0):.0f}" for p in ("fp16", "int8", "int4"))
-    return [
-        f"{result['load']:g}",
-        result["policy"],
-        f"{result['goodput_rps']:.1f}",
-        f"{result['goodput_tps']:,.0f}",
-        f"{100 * result['violations']:.2f}%",
-        f"{result['ttft_p50']:.3f}",
-        f"{result['ttft_p95']:.2f}",
-        f"{result['relative_expected']:.4f} ({result['relative_low']:.4f} to {result['relative_high']:.4f})",
-        shares,
-    ]
+def capacity(devices: int, load: Workload) -> float:
+    """Return the requests/s at load 1."""
+    return devices * saturation(VariantSpec("fp16"), *load.lengths)
+
+
+def learnt(devices: int, load: Workload, truth: Truth, seed: int) -> dict[str, Tuned]:
+    """Return what tuning jobs find on this traffic, by name of fleet."""
+    rate = LEARNING_LOAD * capacity(devices, load)
+    return {
+        name: tune([VariantSpec(p, n) for p, n in fleet.items()], load, rate, load.thresholds, truth, seed)
+        for name, fleet in fleets(devices).items()
+    }
+
+
+def compare(
+    load: Workload, factor: float, part: int, devices: int, tuned: Mapping[str, Tuned], planted: Mapping[str, Truth]
+) -> list[dict[str, Any]]:
+    """Return every contestant's result on one part at one load."""
+    rate = factor * capacity(devices, load)
+    first = next(iter(planted.values()))
+    found = []
+    chosen = contestants(devices, load.thresholds, tuned)
+    for contestant in chosen:
+        world = run(contestant, load, rate, first, part)
+        found.append(_result(factor, part, rate, contestant, world, planted))
+        if contestant.name == "Bitgear":
+            shares = measure(world.served, world.scenarios).shares
+            chosen.append(Contestant("random, same shares", contestant.fleet, drawn(shares, part), {}))
+    return found
+
+
+def _result(
+    factor: float, part: int, rate: float, contestant: Contestant, world: World, planted: Mapping[str, Truth]
+) -> dict[str, Any]:
+    rows = {name: [s for s in world.served if s.arrival.scenario == name] for name in world.scenarios}
+    last = max(s.arrival.at for s in world.served)
+    figures = measure(world.served, world.scenarios)
+    relative = {}
+    for name, truth in planted.items():
+        m = scored(world.served, truth, world.scenarios)
+        relative[name] = [m.relative, m.relative_low, m.relative_high, m.relative_expected]
+    batch = [s.arrival for s in rows["batch"] if s.done and s.ended <= last]
+    return {
+        "load": factor,
+        "part": part,
+        "rate_rps": rate,
+        "policy": contestant.name,
+        "fleet": dict(contestant.fleet),
+        **asdict(figures),
+        "by_scenario": {name: asdict(measure(some, world.scenarios)) for name, some in rows.items() if some},
+        "batch_tps": sum(a.prompt_tokens + a.output_tokens for a in batch) / figures.span_s,
+        "batch_offered_tps": sum(s.arrival.prompt_tokens + s.arrival.output_tokens for s in rows["batch"])
+        / figures.span_s,
+        "relative_by_truth": relative,
+    }
+
+
+def _learnt(args: argparse.Namespace) -> dict[str, Tuned]:
+    """Return what tuning finds in the chat traffic's first part; kept beside the results, since it takes a minute."""
+    key = {k: getattr(args, k) for k in ("seed", "devices", "learn")}
+    path = OUT / "trace_tuned.json"
+    if path.exists() and (kept := json.loads(path.read_text()))["key"] == key:
+        return {
+            fleet: Tuned(t["thresholds"], {p: (b[0], b[1]) for p, b in t["bounds"].items()}, tuple(t["story"]))
+            for fleet, t in kept["tuned"].items()
+        }
+    load = workload(args.data, "chat", seed=args.seed).part(0, args.learn)
+    found = learnt(args.devices, load, next(iter(truths(args.data, args.seed).values())), args.seed)
+    write("trace_tuned", {"key": key, "tuned": {fleet: t._asdict() for fleet, t in found.items()}})
+    return found
 
 
 def _earlier(name: str) -> list[dict[str, Any]]:
     path = OUT / f"{name}.json"
     found: list[dict[str, Any]] = json.loads(path.read_text())["results"] if path.exists() else []
     return found
+
+
+def _all(args: argparse.Namespace, load: Workload, tuned: Mapping[str, Tuned]) -> Iterator[list[dict[str, Any]]]:
+    planted = truths(args.data, args.seed)
+    with ProcessPoolExecutor(args.processes) as pool:
+        waiting = []
+        for factor in (float(x) for x in args.loads.split(",")):
+            for part in range(args.parts):
+                rows = load.part(args.learn + part * args.requests, args.requests)
+                waiting.append(pool.submit(compare, rows, factor, part + 1, args.devices, tuned, planted))
+        for one in as_completed(waiting):
+            yield one.result()
 
 
 def main() -> int:
@@ -91,81 +156,38 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=6, help="in all, divisible by 6")
     parser.add_argument("--loads", default="0.6,0.9,1.2,1.5,2")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--requests", type=int, help="only the trace's first so many requests")
+    parser.add_argument("--learn", type=int, default=4000, help="chat requests that tuning learns on: the first ones")
+    parser.add_argument("--parts", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=3000, help="of each part")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--add", action="store_true", help="keep what an earlier run wrote for other loads")
     args = parser.parse_args()
-    load = workload(args.data, args.traffic, seed=args.seed, limit=args.requests)
-    planted = truths(args.data, args.seed)
-    first = next(iter(planted.values()))
-    capacity = args.devices * saturation(VariantSpec("fp16"), *load.lengths)
-    print(
-        f"{len(load.rows)} requests, mean {load.lengths[0]:.0f} + {load.lengths[1]:.0f} tokens; load 1 is {capacity:.1f} req/s"
-    )
-    loads = [float(x) for x in args.loads.split(",")]
+    load = workload(args.data, args.traffic, seed=args.seed)
     name = f"trace_{args.traffic}"
+    loads = [float(x) for x in args.loads.split(",")]
     results = [r for r in (_earlier(name) if args.add else []) if r["load"] not in loads]
-    began = time.perf_counter()
-    for factor in loads:
-        rate = capacity * factor
-        shares: Mapping[str, float] = {}
-        chosen = contestants(args.devices, load.thresholds)
-        for contestant in chosen:
-            world = run(contestant, load, rate, first, args.seed)
-            results.append(_result(factor, rate, contestant, world, planted))
-            print(" | ".join(_line(results[-1])), flush=True)
-            if contestant.name == "Bitgear":
-                shares = measure(world.served, world.scenarios).shares
-                chosen.append(Contestant("random, same shares", contestant.fleet, drawn(shares, args.seed), {}))
-    results.sort(key=lambda r: float(r["load"]))
-    print("\n" + table(HEADS, [_line(r) for r in results]))
-    print("\n" + _sensitivity(results))
-    content = {
-        "traffic": args.traffic,
-        "requests": len(load.rows),
-        "seed": args.seed,
-        "devices": args.devices,
-        "capacity_rps": capacity,
+    planted = truths(args.data, args.seed)
+    tuned = _learnt(args)
+    for fleet, found in tuned.items():
+        print(f"{fleet}: thresholds {dict(found.thresholds)}, bounds {dict(found.bounds)}")
+        print(*(f"  job {i + 1}: {told}" for i, told in enumerate(found.story)), sep="\n", flush=True)
+    content: dict[str, Any] = {
+        **{k: getattr(args, k) for k in ("traffic", "seed", "devices", "learn", "parts", "requests")},
         "thresholds": dict(load.thresholds),
+        "tuned": {fleet: found._asdict() for fleet, found in tuned.items()},
         "truths": {name: asdict(truth) for name, truth in planted.items()},
-        "wall_s": time.perf_counter() - began,
-        "results": results,
     }
-    path = write(name, content)
-    (OUT / f"{name}.svg").write_text(chart(results, args.traffic))
+    for found_results in _all(args, load, tuned):
+        results += found_results
+        results.sort(key=lambda r: (float(r["load"]), int(r["part"])))
+        path = write(name, {**content, "results": results})
+        print(f"load {found_results[0]['load']:g}, part {found_results[0]['part']} done", flush=True)
+    rows = summary(results)
+    print("\n" + table(HEADS, lines(rows)))
+    print("\n" + sensitivity(results))
+    (OUT / f"{name}.svg").write_text(chart(rows, args.traffic))
     print(f"\n{path} and {path.with_suffix('.svg')}")
     return 0
-
-
-def _result(
-    factor: float, rate: float, contestant: Contestant, world: World, planted: Mapping[str, Truth]
-) -> dict[str, Any]:
-    figures = measure(world.served, world.scenarios)
-    by_scenario = {
-        name: asdict(measure(rows, world.scenarios))
-        for name in world.scenarios
-        if (rows := [s for s in world.served if s.arrival.scenario == name])
-    }
-    relative = {}
-    for name, truth in planted.items():
-        m = scored(world.served, truth, world.scenarios)
-        relative[name] = [m.relative, m.relative_low, m.relative_high, m.relative_expected]
-    return {
-        "load": factor,
-        "rate_rps": rate,
-        "policy": contestant.name,
-        "fleet": dict(contestant.fleet),
-        **asdict(figures),
-        "by_scenario": by_scenario,
-        "relative_by_truth": relative,
-    }
-
-
-def _sensitivity(results: Sequence[Mapping[str, Any]]) -> str:
-    names = list(results[0]["relative_by_truth"])
-    lines = [
-        [f"{r['load']:g}", r["policy"], *(f"{r['relative_by_truth'][name][3]:.4f}" for name in names)] for r in results
-    ]
-    return "Quality over all-FP16's (planted expectation), by truth\n" + table(("load", "policy", *names), lines)
 
 
 if __name__ == "__main__":

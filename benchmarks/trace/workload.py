@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.world.traffic import Arrival, Row, read_azure
@@ -37,6 +37,14 @@ class Workload:
         return sum(r.prompt_tokens for r, _, _ in self.rows) / count, sum(
             r.output_tokens for r, _, _ in self.rows
         ) / count
+
+    def part(self, start: int, count: int) -> Workload:
+        """Return `count` rows from row `start` on, the first one at time 0. Raises ValueError where there are fewer."""
+        rows = self.rows[start : start + count]
+        if len(rows) < count:
+            raise ValueError(f"the trace has {len(self.rows)} requests, not {start + count}")
+        first = rows[0][0].at
+        return replace(self, rows=[(row._replace(at=row.at - first), s, risks) for row, s, risks in rows])
 
     def at_rate(self, rate: float) -> list[Arrival]:
         """Return the arrivals with all gaps scaled by one factor, so that `rate` requests/s come on average."""

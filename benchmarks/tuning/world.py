@@ -50,6 +50,12 @@ class World:
     explore: float = 0.05
     shadow: float = 0.2
     """Share of requests judged against full precision."""
+    trial: float | None = None
+    """The same for explored requests and a canary's; None: as the others."""
+    whole: bool = False
+    """Whether a judge says only same or not: an answer is lost whole, with the probability of its loss."""
+    lower_share: float = 0.25
+    """Of these, where full precision answered: share that a lower one is asked as well."""
     feedback: float = 0.0
     """Share of requests with a score from one of `keys`."""
     keys: int = 10
@@ -113,8 +119,8 @@ def serve(
         lowest = min((FACTS.ranks[k] for k in (1, 2) if request.risks[k] <= bounds[k]), default=FACTS.top)
         predicted, allowed = [], []
         for k, server in enumerate(servers):
-            first, whole = server.predict(request.prompt, expected)
-            predicted.append((first, whole, whole * FACTS.prices[k]))
+            first, whole, delay = server.predict(request.prompt, expected)
+            predicted.append((first, whole, (whole + delay) * FACTS.prices[k]))
             allowed.append(FACTS.ranks[k] > lowest or request.risks[k] <= bounds[k])
         greedy = pick(request.usable, allowed, predicted, FACTS.ranks, request)
         other = rng.random() < share
@@ -150,6 +156,7 @@ def record(
         choice = outcome.choices[i]
         precision = FACTS.precisions[choice]
         noisy = 1.0 + rng.gauss(0, 0.05)
+        shadow = world.trial if world.trial is not None and (on_trial or explored[i]) else world.shadow
         options = tuple(
             Option(v, p, r, True, True, request.risks[k], arms[i].get(p, 0.0), 0.1, 1.0, propensities[i][k])
             for k, (v, p, r) in enumerate(zip(FACTS.variants, FACTS.precisions, FACTS.ranks, strict=True))
@@ -172,7 +179,8 @@ def record(
                 ttft_s=outcome.ttft_s[i] * max(0.5, noisy),
                 e2e_s=outcome.e2e_s[i],
                 ok=True,
-                labels=tuple(_labels(world, precision, request.risks[choice], end, rng)),
+                labels=tuple(_labels(world, precision, request.risks[choice], end, rng, shadow)),
+                others=tuple(_others(world, request, end, rng, shadow)) if precision == "fp16" else (),
                 ttft_target_s=request.ttft_s,
                 e2e_target_s=request.e2e_s,
             )
@@ -180,14 +188,29 @@ def record(
     return found
 
 
-def _labels(world: World, precision: str, risk: float, at: float, rng: random.Random) -> list[Label]:
+def _paired(world: World, loss: float, rng: random.Random) -> float:
+    if world.whole:
+        return world.level * (rng.random() >= loss / world.level)
+    # Uniform, so that nothing has to be cut off at 1, which would move the mean.
+    return world.level - loss + world.noise * rng.uniform(-1.7, 1.7)
+
+
+def _others(world: World, request: Arrival, at: float, rng: random.Random, shadow: float) -> list[Label]:
+    """Return what the shadow of full precision's answer says of a lower one."""
+    share = shadow * world.lower_share
+    if rng.random() >= share:
+        return []
+    k = rng.choice((1, 2))
+    value = _paired(world, world.mean_loss(FACTS.precisions[k], request.risks[k]), rng)
+    return [Label("shadow:match", value, world.level, "", at, FACTS.variants[k], share / 2)]
+
+
+def _labels(world: World, precision: str, risk: float, at: float, rng: random.Random, shadow: float) -> list[Label]:
     labels = []
     loss = world.mean_loss(precision, risk)
-    if rng.random() < world.shadow and precision != "fp16":
-        reference = world.level
-        # Uniform, so that nothing has to be cut off at 1, which would move the mean.
-        value = reference - loss + world.noise * rng.uniform(-1.7, 1.7)
-        labels.append(Label("shadow:match", value, reference, "", at))
+    if rng.random() < shadow and precision != "fp16":
+        value = _paired(world, loss, rng)
+        labels.append(Label("shadow:match", value, world.level, "", at, "", shadow))
     if rng.random() < world.feedback:
         key = f"key{rng.randrange(world.keys)}"
         if world.poison is not None and rng.random() < world.poisoned_share:

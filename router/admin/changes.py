@@ -81,6 +81,10 @@ async def change(
     expected = expected_version(request, required=required)
     for _ in range(_TRIES):
         current = await store.current()
+        if current.version < admin.serving().document.version:
+            # Redis came back without what is served; a change of that would take it away from everybody.
+            await admin.look()
+            current = await store.current()
         if expected is not None and current.version != expected:
             raise Problem(412, f"the current version is {current.version}, not {expected}")
         edited = edit(current).model_copy(update={"by": by, "reason": reason})
@@ -94,6 +98,8 @@ async def change(
             if expected is not None:
                 raise Problem(412, str(conflict)) from None
             continue
+        except TypeError as error:
+            raise Problem(422, f"the change cannot be written as JSON: {error}") from None
         except ValueError as error:
             raise Problem(413, str(error)) from None
         await admin.look()

@@ -106,6 +106,17 @@ class Cluster(Store):
         node = self._slots[slot_of(name)]
         return None if node is None else await node.audit(name, *arguments)
 
+    async def feed(self, name: str, after: str, most: int) -> list[tuple[str, bytes]]:
+        """As `Store` does."""
+        node = self._slots[slot_of(name)]
+        return [] if node is None else await node.feed(name, after, most)
+
+    def append(self, name: str, data: bytes, most: int, ttl_ms: int) -> None:
+        """As `Store` does."""
+        node = self._slots[slot_of(name)]
+        if node is not None:
+            node.append(name, data, most, ttl_ms)
+
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """As `Store` does."""
         node = self._slots[slot_of(key.entry)]

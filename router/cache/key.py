@@ -19,6 +19,8 @@ PREFIX = "bitgear:c1"
 """Begins the name of every entry; the number is the key's own version."""
 LEASE_PREFIX = "bitgear:l1"
 WANTED_PREFIX = "bitgear:w1"
+VECTORS_PREFIX = "bitgear:v1"
+"""Begins the name of a group's stream of vectors."""
 IGNORED = frozenset({"stream", "stream_options", "user", "metadata", "model"})
 """Fields of the body that stay out: how the answer is sent and who asked; the model counts as group or pin."""
 _SHOWN = frozenset({"user", "metadata"})

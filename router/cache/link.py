@@ -17,6 +17,8 @@ from router.cache.address import Address
 Argument = bytes | str | int
 MAX_UNSENT = 8 * 1024 * 1024
 """Bytes that may wait for a server that reads slowly; above it writes are refused."""
+GRACE_S = 0.005
+"""After the deadline, seconds: a busy loop looks at its timers before it reads what has long been there."""
 
 
 class LinkLost(ConnectionError):  # noqa: N818 - what happened, in the past
@@ -37,6 +39,7 @@ class Link(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._waiting: deque[tuple[asyncio.Future[Any] | None, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._late = False
         self._transport: asyncio.Transport | None = None
         self._told = False
 
@@ -100,11 +103,17 @@ class Link(asyncio.Protocol):
     def _look(self) -> None:
         # One timer for all commands: it looks at the oldest, and again when that one would be late.
         self._timer = None
+        late, self._late = self._late, False
         if not self._waiting:
             return
         deadline = self._waiting[0][1]
-        if self._loop.time() >= deadline:
-            self.end(f"no answer in {self._timeout_s:g} s", True)
+        if self._loop.time() >= deadline + (GRACE_S if late else 0.0):
+            if late:
+                self.end(f"no answer in {self._timeout_s:g} s", True)
+                return
+            # Between this turn and the next one the loop reads: only what is not there then is late.
+            self._late = True
+            self._timer = self._loop.call_later(GRACE_S, self._look)
         else:
             self._timer = self._loop.call_at(deadline, self._look)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from router.cache.address import Address
 from router.cache.entry import HEAD, MAGIC
-from router.cache.key import PREFIX
+from router.cache.key import PREFIX, VECTORS_PREFIX
 from router.cache.link import Link, connect
 
 _TIMEOUT_S = 5.0
@@ -40,6 +40,7 @@ class Selection(NamedTuple):
 async def purge(address: Address, selection: Selection) -> int:
     """Take the entries out; their number comes back. Raises OSError, TimeoutError, Refusal, ValueError."""
     pattern = selection.pattern()
+    vectors = f"{VECTORS_PREFIX}:{'*' if selection.group is None else quote(selection.group, safe='')}"
     link = await connect(address, _TIMEOUT_S, lambda why, hung: None)
     try:
         cursor, taken = b"0", 0
@@ -52,7 +53,16 @@ async def purge(address: Address, selection: Selection) -> int:
                 for future in [link.call("UNLINK", name) for name in names]:
                     taken += await future
             if cursor == b"0":
-                return taken
+                break
+        # Whose a vector is cannot be asked of Redis: a group's go all, and come again with the next questions.
+        cursor = b"0" if selection.key is None else b""
+        while cursor:
+            cursor, names = await link.call("SCAN", cursor, "MATCH", vectors, "COUNT", _BATCH)
+            for future in [link.call("UNLINK", name) for name in names]:
+                await future
+            if cursor == b"0":
+                break
+        return taken
     finally:
         link.end("done", False)
 

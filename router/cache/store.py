@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from router.cache.address import Address, parse_address
@@ -23,7 +24,9 @@ from router.config.problems import masked
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 2.0
+"""Between two tries to reach a server that is away, and between two writes to one that takes none, seconds. A try costs
+no request anything, and each second without is one without the cache."""
 FOLLOW_PAUSE_S = 1.0
 """The longest behind Sentinels: to ask them costs nothing, and a new master may be named at any moment, seconds."""
 STEADY_S = 5.0
@@ -68,7 +71,6 @@ class Store:
         self._scripts = True
         self._writes_at = 0.0
         self._write_pause = 0.0
-        self._reading: set[asyncio.Task[None]] = set()
         self.state: State = "starting" if url else "off"
         self.stats = StoreStats()
         self.on_moved: Callable[[], None] | None = None
@@ -162,6 +164,32 @@ class Store:
             return None
         return answer if isinstance(answer, list) else None
 
+    async def feed(self, name: str, after: str, most: int) -> list[tuple[str, bytes]]:
+        """Return up to `most` rows (id, bytes) that stand in the stream `name` after the id `after`.
+
+        Empty where there are none, or Redis does not answer, or does not let its user read them.
+        """
+        link = self._link
+        if link is None:
+            return []
+        try:
+            answer = await link.call("XREAD", "COUNT", most, "STREAMS", name, after)
+        except LinkLost:
+            return []
+        except Refusal as refusal:
+            self._has_moved(str(refusal))
+            return []
+        return [(row.decode(), fields[1]) for row, fields in answer[0][1]] if answer else []
+
+    def append(self, name: str, data: bytes, most: int, ttl_ms: int) -> None:
+        """Add a row to a stream of about `most`, that lives `ttl_ms` from now; the answer does not matter."""
+        if self._link is None or not self.writable:
+            return
+        row = ("XADD", name, "MAXLEN", "~", most, "*", "v", data)
+        answer = self._link.send(row, ("PEXPIRE", name, ttl_ms))
+        if answer is not None:
+            answer.add_done_callback(_forget)
+
     def put(self, key: Key, data: bytes, ttl_ms: int, token: str | None) -> None:
         """Keep an entry and give the lease back, without waiting for the answer."""
         commands: list[tuple[bytes | str | int, ...]] = [("SET", key.entry, data, "PX", ttl_ms)]
@@ -177,7 +205,7 @@ class Store:
         if answer is None:
             self.stats.writes_failed += 1
             return
-        self._follow(self._written(answer, len(data)))
+        answer.add_done_callback(partial(self._written, len(data)))
 
     def lease(self, key: Key, token: str | None, what: Literal["renew", "alone", "free"], ms: int = ALONE_MS) -> None:
         """Renew a lease for `ms`, free it, or tell others for `ms` not to wait; the answer does not matter."""
@@ -187,17 +215,12 @@ class Store:
         if answer is not None:
             answer.add_done_callback(_forget)
 
-    def _follow(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
-
-    async def _written(self, answer: asyncio.Future[Any], size: int) -> None:
-        try:
-            await answer
-        except LinkLost:
+    def _written(self, size: int, answer: asyncio.Future[Any]) -> None:
+        # A callback, not a task: this happens once for each miss.
+        refusal = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or isinstance(refusal, LinkLost):
             self.stats.writes_failed += 1
-        except Refusal as refusal:
+        elif isinstance(refusal, Refusal):
             self.stats.writes_failed += 1
             self._follow_master(str(refusal))
             if self._has_moved(str(refusal)):

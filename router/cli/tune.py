@@ -27,6 +27,12 @@ def tune(
     config: ConfigOption = None,
 ) -> None:
     """Start a tuning job of a group (--once waits for it), or print the report of one: `bitgear tune report ID`."""
+    if folder is not None:
+        # Before a job runs whose report could not be written.
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            fail(f"{folder}: {error.strerror}", BAD_INPUT)
     admin = operator(url, token, config)
     if subject == "report":
         if job is None:
@@ -57,6 +63,9 @@ def _show(job: dict[str, Any], folder: Path | None) -> None:
     from router.tuning.report import markdown, write
 
     if folder is not None:
-        typer.echo(str(write(job, folder)))
+        try:
+            typer.echo(str(write(job, folder)))
+        except OSError as error:
+            fail(f"{folder}: {error.strerror}")
         return
     typer.echo(markdown(job), nl=False)

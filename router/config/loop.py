@@ -56,6 +56,16 @@ class ShadowConfig(Settings):
     share: float | None = Field(
         None, ge=0, le=1, description="Share of requests answered twice. None: 0.02 where tuning is on, else 0."
     )
+    trial_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="The same share for explored requests and a canary's, where `share` is above 0: what a job and a "
+        "trial wait for. A label counts so much less as its request was drawn more often.",
+    )
+    trial_per_s: float = Field(
+        1.0, ge=0, description="Most requests per second and worker drawn at trial_share; more are drawn at share."
+    )
     judges: tuple[str, ...] = Field(
         ("validity", "choice", "match"),
         description="Judges, asked in turn until one can tell: validity, choice, match, embedding, llm.",
@@ -152,5 +162,10 @@ class TuningConfig(Settings):
     canary_max_s: float = Field(3600, ge=10, description="A canary undecided for this long is rolled back, seconds.")
     max_weight_per_key: float = Field(
         0.2, gt=0, le=1, description="Largest share of the quality evidence that one API key may give."
+    )
+    report_folder: str | None = Field(
+        None,
+        description="Folder for the newest 200 jobs' reports (JSON, Markdown, SVG). None: `tuning` in Bitgear's state "
+        "folder; empty: none is written, Redis keeps them for 30 days.",
     )
     inner_loop: InnerLoopConfig = Field(default_factory=InnerLoopConfig, description="Thresholds that move with load.")

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from backends.settings import BackendSettings, Precision, Settings
 from router.config.admin import AdminConfig, KeyRecord
 from router.config.loop import ExplorationConfig, FeedbackConfig, ShadowConfig, TuningConfig
+from router.config.semantic import SemanticConfig
 from router.config.telemetry import CostConfig, DriftConfig, LoggingConfig, TracingConfig
 
 ScenarioName = Literal["realtime", "batch", "edge"]
@@ -186,21 +187,6 @@ class CacheConfig(Settings):
     wait_s: float = Field(60, gt=0, description="Longest wait for another request's upstream call, seconds.")
     lease_s: float = Field(
         5, ge=0.5, description="How long other workers wait for one that asks upstream and has crashed, seconds."
-    )
-
-
-class SemanticConfig(Settings):
-    """Answers to the same question in other words. Every word that is on no list of harmless ones must be the same."""
-
-    enabled: bool = Field(False, description="Take answers to other wordings of the last user turn.")
-    threshold: float = Field(
-        0.4, ge=0, le=1, description="Least likeness of two wordings (cosine of hashed words and trigrams)."
-    )
-    sample: float = Field(
-        0.05, ge=0, le=1, description="Share of such hits that are answered afresh instead, and compared."
-    )
-    max_wrong: float = Field(
-        0.02, ge=0, le=1, description="Share of compared answers that may differ; above it the threshold rises by 0.05."
     )
 
 

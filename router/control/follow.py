@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 
 from router.config.problems import masked
 from router.control.document import ControlDocument
-from router.control.store import ControlStore, UnreadableDocument, dump, parse
+from router.control.store import ControlStore, UnreadableDocument, dump, parse, stamp
+from router.stopping import end
 
 State = Literal["off", "starting", "up", "down", "stopped"]
 POLL_S = 0.5
@@ -61,7 +62,8 @@ class Follower:
         self._poll_s = poll_s
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._seen = 0
+        self._seen = (0, "")
+        self._followed = False
         self._refused: tuple[int, str] | None = None
         self._state: State = "starting" if store is not None else "off"
         self._one_at_a_time = asyncio.Lock()
@@ -87,9 +89,7 @@ class Follower:
 
     async def stop(self) -> None:
         """Follow no longer."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         self._tasks = []
         if self._store is not None:
             with contextlib.suppress(RedisError, OSError, TimeoutError):
@@ -116,24 +116,36 @@ class Follower:
                 await self._take(document)
 
     async def _newer(self, store: ControlStore) -> ControlDocument | None:
-        version = await store.latest()
-        if version == self._seen:
+        mark = await store.mark()
+        if mark == self._seen:
             return None
-        if version == 0 and self.document.version:
-            # Redis came back empty; what all followed goes on, and is written down again.
-            if await store.restore(self.document):
-                self._log.warning("control: Redis had lost the document; version %d restored", self.document.version)
-            self._seen = self.document.version
+        if mark[0] == 0 and self.document.version:
+            await self._restore(store, mark[0])
             return None
         try:
-            return await store.current()
+            found = await store.current()
         except UnreadableDocument as error:
-            self._seen = version
-            self._refuse(version, str(error))
+            self._seen = mark
+            self._refuse(mark[0], str(error))
             return None
+        # Redis came back with an older state: in it a revoked key would be valid again. Before anything was followed
+        # here the kept file counts only where it is the later one: Redis may have begun anew since.
+        if found.version < self.document.version and (self._followed or found.at < self.document.at):
+            await self._restore(store, found.version)
+            return None
+        return found
+
+    async def _restore(self, store: ControlStore, lost: int) -> None:
+        # What all followed goes on, and is written down again.
+        if await store.restore(self.document):
+            had = f"came back with version {lost}" if lost else "had lost the document"
+            self._log.warning("control: Redis %s; version %d restored", had, self.document.version)
+        self._seen = (self.document.version, stamp(self.document))
+        self._followed = True
 
     async def _take(self, document: ControlDocument, *, keep: bool = True) -> None:
-        self._seen = document.version
+        self._seen = (document.version, stamp(document))
+        self._followed = self._followed or keep
         try:
             await self._apply(document)
         except Refused as error:

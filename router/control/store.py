@@ -32,7 +32,7 @@ _PUBLISH = """
 local now = tonumber(redis.call('HGET', KEYS[1], 'version') or '0')
 if now ~= tonumber(ARGV[1]) then return now end
 local version = now + 1
-redis.call('HSET', KEYS[1], 'version', version, 'document', ARGV[2])
+redis.call('HSET', KEYS[1], 'version', version, 'document', ARGV[2], 'at', ARGV[6])
 redis.call('HSET', KEYS[2], version, ARGV[2])
 redis.call('HDEL', KEYS[2], version - tonumber(ARGV[3]))
 redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'entry', ARGV[4])
@@ -40,8 +40,9 @@ redis.call('PUBLISH', KEYS[1], version)
 return -1
 """
 _RESTORE = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('HSET', KEYS[1], 'version', ARGV[1], 'document', ARGV[2])
+local now = tonumber(redis.call('HGET', KEYS[1], 'version') or '0')
+if now >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'document', ARGV[2], 'at', ARGV[3])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('PUBLISH', KEYS[1], ARGV[1])
 return 1
@@ -91,7 +92,12 @@ class ControlStore:
 
     async def latest(self) -> int:
         """Return the current version's number; 0 where nothing was ever changed."""
-        return int(await self._call("HGET", self._keys[0], "version") or 0)
+        return (await self.mark())[0]
+
+    async def mark(self) -> tuple[int, str]:
+        """Return the current version's number, and its time: two documents of one number differ in it."""
+        version, at = await self._call("HMGET", self._keys[0], "version", "at")
+        return int(version or 0), at.decode() if at is not None else ""
 
     async def current(self) -> ControlDocument:
         """Return the current document; version 0 where nothing was ever changed. Raises UnreadableDocument."""
@@ -131,15 +137,17 @@ class ControlStore:
         told = list(changes(content(before or ControlDocument()), content(made)))
         entry = _entry(now, made.by, "change", made.reason, made.version, told)
         answer = await self._call(
-            "EVAL", _PUBLISH, len(self._keys), *self._keys, expected, data, self._history, entry, self._audit
+            *("EVAL", _PUBLISH, len(self._keys), *self._keys),
+            *(expected, data, self._history, entry, self._audit, stamp(made)),
         )
         if answer != -1:
             raise Conflict(int(answer), expected)
         return made
 
     async def restore(self, document: ControlDocument) -> bool:
-        """Give Redis back what it lost: `document` as it is, where there is none. False: there is one."""
-        return bool(await self._call("EVAL", _RESTORE, 2, *self._keys[:2], document.version, dump(document)))
+        """Give Redis back what it lost: `document` as it is, over none or an older one. False: there is none older."""
+        told = (document.version, dump(document), stamp(document))
+        return bool(await self._call("EVAL", _RESTORE, 2, *self._keys[:2], *told))
 
     async def note(self, by: str, action: str, reason: str = "") -> None:
         """Write down something that was done and makes no version."""
@@ -202,6 +210,11 @@ def parse(data: bytes | str | None) -> ControlDocument:
         raise UnreadableDocument(f"not JSON: {error}") from None
 
 
+def stamp(document: ControlDocument) -> str:
+    """Return what `ControlStore.mark` tells of a document beside its number."""
+    return repr(document.at)
+
+
 def content(document: ControlDocument) -> dict[str, Any]:
     """Return what a version says, without its number, time and author."""
     told = document.model_dump(mode="json", include={"config", "groups", "drained", "keys"}, exclude_defaults=True)
@@ -221,4 +234,14 @@ def _masked(value: Any) -> Any:
     return value
 
 
-__all__ = ["AuditEntry", "Conflict", "ControlStore", "UnreadableDocument", "content", "dump", "open_store", "parse"]
+__all__ = [
+    "AuditEntry",
+    "Conflict",
+    "ControlStore",
+    "UnreadableDocument",
+    "content",
+    "dump",
+    "open_store",
+    "parse",
+    "stamp",
+]

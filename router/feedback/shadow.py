@@ -23,6 +23,7 @@ from router.feedback.entry import facts_of, label_entry
 from router.feedback.judges import JUDGES, Pair, Tools, Verdict
 from router.feedback.metrics import FeedbackMetrics
 from router.feedback.watch import Sample
+from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.surface import Endpoint
 from router.proxy.validation import output_limit
@@ -49,13 +50,21 @@ class Shadow:
         write: Callable[[Mapping[str, Any]], None],
         log: logging.Logger,
     ) -> None:
-        self._settings = settings
-        self._share = share
-        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
+        self.follow(settings, share, tools)
         self._metrics = metrics
         self._write = write
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room, self._room_at = 1.0, time.monotonic()
+        """Requests that may be drawn at the trial's share now, as of when."""
+        self.drawn_on_trial = 0
+        """Requests that were drawn at it."""
+
+    def follow(self, settings: ShadowConfig, share: float, tools: Tools) -> None:
+        """Take over changed settings for what is drawn and judged from now on."""
+        self._settings = settings
+        self._share = share
+        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
 
     @property
     def running(self) -> int:
@@ -66,6 +75,7 @@ class Shadow:
         self,
         endpoint: Endpoint,
         group: Group,
+        question: Question | None,
         pin: str | None,
         body: Mapping[str, Any],
         path: bytes,
@@ -73,13 +83,35 @@ class Shadow:
         capture: Capture | None,
     ) -> Sample | None:
         """Return a sample where this request is drawn and can be compared: one answer, not pinned, not personal."""
-        if self._share <= 0.0 or random.random() >= self._share or pin is not None or endpoint.name not in _KINDS:
+        if self._share <= 0.0 or pin is not None or endpoint.name not in _KINDS:
+            return None
+        share = self._chance(group, question)
+        if random.random() >= share:
             return None
         if len(_regular(group)) < 2 or size > _MAX_REQUEST or any(body.get(name) is not None for name in _PERSONAL):
             return None
         if (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1 or isinstance(body.get("prompt"), list):
             return None
-        return Sample(body, path, endpoint.name, capture or Capture(_MAX_ANSWER), self._share)
+        return Sample(body, path, endpoint.name, capture or Capture(_MAX_ANSWER), share)
+
+    def _chance(self, group: Group, question: Question | None) -> float:
+        """Return the probability with which a request is drawn: higher for a canary's and explored ones, up to a rate.
+
+        It depends on chance and on earlier requests, never on this one's content.
+        """
+        if question is None or self._settings.trial_share <= self._share:
+            return self._share
+        on_trial = group.canary is not None and question.draw < group.canary.share
+        if not on_trial and question.dice >= question.exploration.share:
+            return self._share
+        now, rate = time.monotonic(), self._settings.trial_per_s
+        self._room = min(max(1.0, rate), self._room + (now - self._room_at) * rate)
+        self._room_at = now
+        if self._room < 1.0:
+            return self._share
+        self._room -= 1.0
+        self.drawn_on_trial += 1
+        return self._settings.trial_share
 
     def offer(self, sample: Sample, outcome: Outcome) -> None:
         """Compare a finished request, if there is room for that now; else it is let go and counted."""

@@ -22,6 +22,7 @@ from router.proxy.headers import decision_header, downstream_headers
 from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
+from router.proxy.listener import PAUSED
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
 from router.proxy.serving import Serving
@@ -56,7 +57,7 @@ class ProxyApp:
             await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
             return
         endpoint = _OWN.get(path) or ENDPOINTS.get(path, OTHER)
-        client = Client(receive, send)
+        client = Client(receive, send, scope.get(PAUSED))
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         tracing = self._telemetry.tracing
         if tracing is not None:
@@ -64,27 +65,33 @@ class ProxyApp:
         self.inflight += 1
         admitted: Admitted | None = None
         try:
-            if self.inflight > self.serving.config.server.max_concurrent:
-                raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
-            keys = self.serving.keys
-            if keys is not None:
-                admitted = keys.admit(headers, outcome.began)
-            await self._route(scope, client, outcome, path, headers, admitted)
-        except ClientLeft:
-            outcome.status, outcome.error = 499, "client_left"
-        except ApiError as error:
-            await self._fail(client, outcome, error)
-        except Refused as refused:
-            outcome.status, outcome.error = refused.status, f"http_{refused.status}"
-            await client.answer(
-                refused.status, [*downstream_headers(refused.headers), *self._ours(outcome)], refused.body
-            )
-        except asyncio.CancelledError:
-            # The server stops and its time to drain is over; what it would say itself is no error a client can read.
-            await self._fail(client, outcome, ApiError(503, "Bitgear is stopping.", None, "stopping", 1.0))
-        except Exception:
-            self._telemetry.log.exception("request failed inside Bitgear: id=%s", outcome.request_id)
-            await self._fail(client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error"))
+            try:
+                if self.inflight > self.serving.config.server.max_concurrent:
+                    raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
+                keys = self.serving.keys
+                if keys is not None:
+                    admitted = keys.admit(headers, outcome.began)
+                await self._route(scope, client, outcome, path, headers, admitted)
+            except ClientLeft:
+                outcome.status, outcome.error = 499, "client_left"
+            except ApiError as error:
+                await self._fail(client, outcome, error)
+            except Refused as refused:
+                outcome.status, outcome.error = refused.status, f"http_{refused.status}"
+                await client.answer(
+                    refused.status, [*downstream_headers(refused.headers), *self._ours(outcome)], refused.body
+                )
+            except asyncio.CancelledError:
+                # The server stops and its time to drain is over; what it would say itself is no error a client can read.
+                await self._fail(client, outcome, ApiError(503, "Bitgear is stopping.", None, "stopping", 1.0))
+            except Exception:
+                self._telemetry.log.exception("request failed inside Bitgear: id=%s", outcome.request_id)
+                await self._fail(
+                    client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error")
+                )
+            finally:
+                # What others waited for may have come in faster than this client reads.
+                await client.flush()
         finally:
             self.inflight -= 1
             if admitted is not None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from typing import Any, TypeVar
 
+from router.proxy.backlog import Backlog
 from router.proxy.errors import ApiError
 
 T = TypeVar("T")
@@ -23,9 +24,11 @@ class ClientLeft(Exception):  # noqa: N818 - not an error of ours
 class Client:
     """Wraps ASGI's `receive` and `send`; calls `on_leave` at once when the client goes."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, paused: Callable[[], bool] | None = None) -> None:
         self._receive = receive
         self._send = send
+        self._paused = paused
+        self._backlog: Backlog | None = None
         self._watch: asyncio.Task[None] | None = None
         self._on_leave: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] | None = None
@@ -119,13 +122,24 @@ class Client:
         finally:
             self.unwatch()
 
+    def hold(self, most: int, on_full: Callable[[], None]) -> None:
+        """From now on up to `most` bytes wait for a client that reads slowly; `on_full` is called when more would."""
+        if self._paused is not None:
+            self._backlog = Backlog(self._send, self._paused, most, on_full)
+            self._send = self._backlog.send
+
+    async def flush(self) -> None:
+        """Return when everything that waits for a slow client has been sent, or the client is gone."""
+        if self._backlog is not None:
+            await self._backlog.flush()
+
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the answer's head."""
         self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes) -> None:
-        """Send a piece of the answer; waits while the client reads slower than it is sent."""
+        """Send a piece of the answer; waits while the client reads slower than it is sent, unless it may `hold`."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def finish(self, data: bytes = b"") -> None:

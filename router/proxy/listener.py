@@ -16,6 +16,9 @@ LINGER_S = 1.0
 HEAD_S = 60.0
 """How long a connection may take to bring a whole head, seconds: one that never does is no use to anybody."""
 
+PAUSED = "bitgear.paused"
+"""Name in a request's scope of the function that says whether its connection takes no more bytes for now."""
+
 
 class Listener(HttpToolsProtocol):
     """One client's connection; what it refuses is refused in OpenAI's format."""
@@ -55,6 +58,8 @@ class Listener(HttpToolsProtocol):
         self._head_done = False
         self._head_bytes = 0
         super().on_message_begin()
+        # An extension of ASGI: whether the client has stopped reading, which `send` alone would wait for.
+        self.scope[PAUSED] = self._paused  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
@@ -65,6 +70,9 @@ class Listener(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(ApiError(400, msg, None, "invalid_http"))
+
+    def _paused(self) -> bool:
+        return self.flow.write_paused
 
     def _too_slow(self) -> None:
         self._head_timer = None

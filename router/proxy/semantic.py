@@ -2,7 +2,7 @@
 
 One look-up finds all wordings of a question: its name is a hash of everything but the last user turn (history, tools,
 parameters, tenant, group) and of the words in that turn that count. Among these the likest wording is taken, if it is
-alike enough.
+alike enough. Groups with an `embedding` find theirs by `nearest` instead; the books of wrong answers are the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,9 +20,11 @@ from router.cache.entry import Entry, Format, UnreadableEntry
 from router.cache.key import Key, Place, has_long_number, request_key
 from router.cache.semantic.audit import Audit, agree
 from router.cache.semantic.guard import core
+from router.cache.semantic.index import Index
 from router.cache.semantic.vector import Vector, embed, likeness
 from router.cache.store import Store
-from router.config.schema import SemanticConfig
+from router.config.semantic import SemanticConfig
+from router.proxy.nearest import Nearest, Turn
 
 _KIND = "wordings"
 READ_EVERY_S = 10.0
@@ -30,9 +33,12 @@ _MOST = 8
 """Wordings of one question that are remembered."""
 
 
-def books_of(group: str) -> str:
-    """Return the name of a group's books in Redis: threshold, checks, wrong ones."""
-    return f"bitgear:a1:{group}"
+def books_of(group: str, settings: SemanticConfig) -> str:
+    """Return the name of a group's books in Redis: threshold, checks, wrong ones. Each embedding has its own."""
+    if settings.embedding is None:
+        return f"bitgear:a1:{group}"
+    by = [settings.guard, settings.embedding.model, settings.embedding.group]
+    return f"bitgear:a1:{group}:{blake2b(orjson.dumps(by), digest_size=6).hexdigest()}"
 
 
 class Wording(NamedTuple):
@@ -64,6 +70,7 @@ class Semantic:
         form: Format,
         settings: Mapping[str, SemanticConfig],
         log: logging.Logger,
+        nearest: Mapping[str, Nearest],
         previous: Semantic | None = None,
     ) -> None:
         self._store = store
@@ -71,15 +78,44 @@ class Semantic:
         self._settings = settings
         self._log = log
         self._read_at: dict[str, float] = {}
-        self.audits = {name: Audit(s.threshold, s.max_wrong) for name, s in settings.items()}
+        self.audits = {name: Audit(s.least, s.max_wrong) for name, s in settings.items()}
+        self._nearest = dict(nearest)
+        self._replaced: list[Nearest] = []
         if previous is not None:
+            for name, last in previous._nearest.items():
+                # Vectors that are known stay known.
+                if name in nearest and last.same_as(nearest[name]):
+                    self._nearest[name] = last
+                else:
+                    self._replaced.append(last)
             # What was learnt of wrong answers holds as long as the settings do.
             self.audits.update({n: a for n, a in previous.audits.items() if previous._settings[n] == settings.get(n)})
 
-    def wording(self, path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Wording | None:
+    def start(self) -> None:
+        """Begin to follow what other workers learn; end what a configuration before this one followed."""
+        for nearest in self._nearest.values():
+            nearest.start(self._store, self._form)
+        for nearest in self._replaced:
+            nearest.close()
+        self._replaced = []
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """The vectors known in this worker, by group."""
+        return {name: nearest.index for name, nearest in self._nearest.items()}
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        for nearest in self._nearest.values():
+            await nearest.stop()
+
+    def wording(self, path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Wording | Turn | None:
         """Return the request's wording; None where the group does not want it, or only the exact text will do."""
         if place.group not in self._settings:
             return None
+        nearest = self._nearest.get(place.group)
+        if nearest is not None:
+            return nearest.turn(path, raw, body, place)
         messages = body.get("messages")
         if not isinstance(messages, list) or has_long_number(raw):
             return None
@@ -97,9 +133,22 @@ class Semantic:
         names = names._replace(entry=names.entry.replace(":c1:", ":s1:", 1))
         return Wording(place.group, names, embed(text), [])
 
-    async def find(self, wording: Wording, own: Key) -> Alike | None:
+    async def find(self, wording: Wording | Turn, own: Key) -> Alike | None:
         """Return the answer to the likest wording that is alike enough, in two round trips; None without one."""
         await self._read(wording.group)
+        if isinstance(wording, Turn):
+            nearest = self._nearest[wording.group]
+            near = await nearest.find(wording, own, self.audits[wording.group].threshold)
+            if near is None:
+                return None
+            alike = await self._fetch(wording.group, *near)
+            if alike is None:
+                nearest.drop(wording, near[1])
+            return alike
+        likest = await self._likest(wording, own)
+        return None if likest is None else await self._fetch(wording.group, *likest)
+
+    async def _likest(self, wording: Wording, own: Key) -> tuple[float, str] | None:
         data = await self._store.look(wording.names, None, 0)
         if not isinstance(data, bytes):
             return None
@@ -113,8 +162,9 @@ class Semantic:
             alike = likeness(wording.vector, dict(zip(slots, (w / 1000 for w in weights), strict=True)))
             if alike > best and candidate != own.entry:
                 best, name = alike, candidate
-        if best < self.audits[wording.group].threshold:
-            return None
+        return None if best < self.audits[wording.group].threshold else (best, name)
+
+    async def _fetch(self, group: str, alike: float, name: str) -> Alike | None:
         found = await self._store.look(Key("", name, ""), None, 0)
         if not isinstance(found, bytes):
             return None
@@ -122,7 +172,7 @@ class Semantic:
             entry = self._form.decode(found, name)
         except UnreadableEntry:
             return None
-        return Alike(entry, best, random.random() < self._settings[wording.group].sample)
+        return Alike(entry, alike, random.random() < self._settings[group].sample)
 
     async def _read(self, group: str) -> None:
         """Read the threshold that all workers share, now and then."""
@@ -130,12 +180,15 @@ class Semantic:
         if now < self._read_at.get(group, 0.0) + READ_EVERY_S:
             return
         self._read_at[group] = now
-        told = await self._store.audit(books_of(group), *self.audits[group].arguments("look"))
+        told = await self._store.audit(books_of(group, self._settings[group]), *self.audits[group].arguments("look"))
         if told is not None:
             self.audits[group].take(told)
 
-    def keep(self, wording: Wording, own: Key, ttl_ms: int) -> None:
+    def keep(self, wording: Wording | Turn, own: Key, ttl_ms: int) -> None:
         """Remember that this wording has an answer under its own key."""
+        if isinstance(wording, Turn):
+            self._nearest[wording.group].keep(wording, own, ttl_ms, self._store, self._form)
+            return
         mine = [own.entry, list(wording.vector), [round(w * 1000) for w in wording.vector.values()]]
         others = [k for k in wording.known if k[0] != own.entry]
         body = orjson.dumps([mine, *others[: _MOST - 1]])
@@ -148,7 +201,7 @@ class Semantic:
         """Compare an answer to another wording with the fresh one; raise the threshold when too many are wrong."""
         audit = self.audits[group]
         agreed = agree(old.body, fresh.body)
-        told = await self._store.audit(books_of(group), *audit.arguments("0" if agreed else "1"))
+        told = await self._store.audit(books_of(group, self._settings[group]), *audit.arguments("0" if agreed else "1"))
         if audit.record(agreed) if told is None else audit.take(told):
             self._log.warning(
                 "cache: too many answers to other wordings were wrong: group=%s threshold=%.2f", group, audit.threshold

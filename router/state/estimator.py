@@ -97,7 +97,7 @@ class SpeedEstimator:
         itl_base, itl_slope = self._decode.fit()
         service = self._service_s / self._service_weight if self._service_weight else 0.0
         queue = waiting * service / max(1.0, running) if waiting > 0.0 else 0.0
-        return Speed(queue, base, per_token, itl_base + itl_slope * (running + 1.0))
+        return Speed(queue, base, per_token, itl_base + itl_slope * (running + 1.0), running, itl_slope)
 
 
 def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30.0) -> Speed:
@@ -116,4 +116,6 @@ def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30
         fade(speed.prefill_base_s, baseline.prefill_base_s),
         fade(speed.prefill_per_token_s, baseline.prefill_per_token_s),
         fade(speed.itl_s, baseline.itl_s),
+        speed.running,
+        fade(speed.itl_growth_s, baseline.itl_growth_s),
     )

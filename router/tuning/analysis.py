@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,34 +60,29 @@ class Quality:
         self._position = {record: at for at, record in enumerate(places)}
         self.requests = made
         self._edges = [quantiles([r.risks[k] for r in made], STRATA) for k in range(len(facts.variants))]
-        offered: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        served: dict[tuple[int, int], float] = defaultdict(float)
-        for i, record in enumerate(records):
-            arrival = made[self._position[i]]
-            taken = {o.variant: o.propensity for o in record.options}
-            for k, variant in enumerate(facts.variants):
-                row = offered[k, self.stratum(arrival, k)]
-                row[0] += 1.0
-                row[1] += taken.get(variant, 0.0)
-                row[2] += arrival.risks[k]
-            if record.variant in index:
-                served[index[record.variant], self.stratum(arrival, index[record.variant])] += 1.0
-        self.risk = {key: row[2] / row[0] for key, row in offered.items()}
+        offered: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._strata = [tuple(map(bin_of, arrival.risks, self._edges)) for arrival in made]
+        # Events that were left out are told by those that were kept (Horvitz and Thompson, 1952).
+        self._weights = [records[i].weight for i in places]
+        for arrival, strata, weight in zip(made, self._strata, self._weights, strict=True):
+            for cell in enumerate(strata):
+                row = offered[cell]
+                row[0] += weight
+                row[1] += weight * arrival.risks[cell[0]]
+        self.risk = {key: row[1] / row[0] for key, row in offered.items()}
         labelled: dict[tuple[int, int], float] = defaultdict(float)
         pieces = [p for p in evidence.pieces if p.variant in index]
-        cells = [(index[p.variant], self.stratum(made[self._position[p.record]], index[p.variant])) for p in pieces]
-        for piece, cell in zip(pieces, cells, strict=True):
-            labelled[cell] += 1.0 if piece.weight > 0.0 else 0.0
-        n = float(max(1, len(records)))
+        cells = [(index[p.variant], self._strata[self._position[p.record]][index[p.variant]]) for p in pieces]
+        weights = [records[p.record].weight for p in pieces]
+        for cell, weight in zip(cells, weights, strict=True):
+            labelled[cell] += weight
+        n = max(1.0, math.fsum(self._weights))
+        self._served = [p.served for p in pieces]
+        self._drawn = [p.propensity for p in pieces]
+        # Estimated by how often it happened, which is more exact than the probabilities themselves (Hirano, Imbens and
+        # Ridder, 2003), and counts the labels of full precision's shadow too, whose variant nobody was served.
         self._base = [
-            Sample(
-                cell[0],
-                cell[1],
-                offered[cell][1] / n * labelled[cell] / max(1.0, served[cell]),
-                piece.difference,
-                piece.weight,
-                i % FOLDS,
-            )
+            Sample(cell[0], cell[1], labelled[cell] / n, piece.difference, piece.weight * weights[i], i % FOLDS)
             for i, (piece, cell) in enumerate(zip(pieces, cells, strict=True))
         ]
         self.fitted: Fitted = prepare(self._base, self.risk)
@@ -97,28 +92,32 @@ class Quality:
         """Labelled answers of lower precisions."""
         return len(self._base)
 
-    def stratum(self, arrival: Arrival, variant: int) -> int:
-        """Return the bin of a request's risk at a variant."""
-        return bin_of(arrival.risks[variant], self._edges[variant])
-
     def value(self, choices: Sequence[int]) -> dict[str, Estimate]:
         """Return each estimator's difference from full precision when request i goes to `choices[i]`."""
+        cells = zip(choices, (row[k] for row, k in zip(self._strata, choices, strict=True)), strict=True)
         counts: dict[tuple[int, int], float] = defaultdict(float)
-        for arrival, choice in zip(self.requests, choices, strict=True):
-            if choice not in self._top:
-                counts[choice, self.stratum(arrival, choice)] += 1.0
-        n = max(1, len(choices))
+        for (cell, weight), count in Counter(zip(cells, self._weights, strict=True)).items():
+            if cell[0] not in self._top:
+                counts[cell] += weight * count
+        n = max(1.0, math.fsum(self._weights))
         mass = {cell: count / n for cell, count in counts.items()}
-        setting = Setting(self._base, mass, self.risk, self._confidence, self.fitted)
+        setting = Setting(len(self._base), mass, self.risk, self._confidence, self.fitted)
         return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}
 
     def variants(self) -> dict[str, Estimate]:
         """Return the difference from full precision of one labelled answer of each variant, as they were served."""
         found = {}
         for k, variant in enumerate(self._facts.variants):
-            mine = [s for s in self._base if s.action == k]
-            if len(mine) < 10:
+            of_k = [
+                (s, drawn)
+                for s, served, drawn in zip(self._base, self._served, self._drawn, strict=True)
+                if s.action == k and served
+            ]
+            if len(of_k) < 10:
                 continue
+            # As they were served: an answer that is labelled more often counts so much less.
+            least = min(drawn for _, drawn in of_k)
+            mine = [s._replace(weight=s.weight * least / drawn) for s, drawn in of_k]
             total = math.fsum(s.weight for s in mine)
             mean = math.fsum(s.weight * s.difference for s in mine) / total
             size = total * total / math.fsum(s.weight**2 for s in mine)
@@ -180,18 +179,21 @@ def older_choices(
     requests: Sequence[Arrival],
     newest: Sequence[Arrival],
     outcome: Outcome,
-    scale: Scale,
-    thresholds: Mapping[str, float],
+    sides: Sequence[int],
 ) -> list[int]:
-    """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns."""
-    older = requests[: len(requests) - len(newest)]
+    """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns.
+
+    `sides` are the requests' lowest precisions allowed, as `Scale.sides` gives them.
+    """
+    before = len(requests) - len(newest)
+    if before == 0:
+        return []
     taken: dict[int, list[int]] = defaultdict(list)
-    if older:
-        for request, choice in zip(newest, outcome.choices, strict=True):
-            taken[scale.lowest(request, thresholds)].append(choice)
+    for side, choice in zip(sides[before:], outcome.choices, strict=True):
+        taken[side].append(choice)
     found = []
-    for i, request in enumerate(older):
-        like = taken.get(scale.lowest(request, thresholds)) or outcome.choices
+    for i, (request, side) in enumerate(zip(requests[:before], sides, strict=False)):
+        like = taken.get(side) or outcome.choices
         choice = like[i % len(like)]
         found.append(choice if choice in request.usable or not request.usable else request.usable[0])
     return found
@@ -225,7 +227,7 @@ class Judge:
         baseline: Outcome,
     ) -> None:
         self._quality, self._newest, self._curves, self._facts = quality, newest, curves, facts
-        self._scale, self._present = scale, present
+        self._scale, self._sides = scale, scale.sides(present)
         start = newest[0].at
         self._span = max(1e-9, newest[-1].at - start)
         self._block = [min(BLOCKS - 1, int((r.at - start) / self._span * BLOCKS)) for r in newest]
@@ -241,7 +243,8 @@ class Judge:
     def candidate(self, thresholds: Mapping[str, float]) -> Candidate:
         """Return what is expected of these thresholds."""
         outcome = replay(self._newest, self._curves, self._facts, thresholds)
-        older = older_choices(self._quality.requests, self._newest, outcome, self._scale, thresholds)
+        sides = self._scale.sides(thresholds)
+        older = older_choices(self._quality.requests, self._newest, outcome, sides)
         choices = older + outcome.choices
         shares = self._scale.shares(thresholds)
         counts: dict[str, float] = defaultdict(float)
@@ -263,7 +266,7 @@ class Judge:
             sum(quiet) / len(quiet) if quiet else 1.0,
             sorted(outcome.ttft_s)[int(0.95 * (len(outcome.ttft_s) - 1))],
             cost,
-            self._scale.moved(thresholds, self._present),
+            self._scale.moved(sides, self._sides),
         )
 
     def _speeds(self, outcome: Outcome) -> tuple[list[float], list[float]]:
@@ -318,5 +321,5 @@ def value(
     scale = Scale(quality.requests, facts)
     present = {p: thresholds.get(p, 0.0) for p in scale.precisions}
     outcome = replay(newest, ordered, facts, present)
-    choices = older_choices(quality.requests, newest, outcome, scale, present) + outcome.choices
+    choices = older_choices(quality.requests, newest, outcome, scale.sides(present)) + outcome.choices
     return quality.value(choices), evidence.reference_level

@@ -52,7 +52,7 @@ def judge(
     evidence = gather(mine, facts.reference, settings.max_weight_per_key)
     null = -settings.margin * evidence.reference_level
     values = observations(mine, evidence.pieces, facts, arm="canary")
-    labels = sum(1 for p in evidence.pieces if mine[p.record].arm == "canary")
+    labels = sum(1 for p in evidence.pieces if p.served and mine[p.record].arm == "canary")
     good, bad = Bet(null, -1.0, 1.0, above=True), Bet(null, -1.0, 1.0, above=False)
     for value, weight in values:
         # A light label says little: it lies near the null, whatever it says.
@@ -98,20 +98,28 @@ def observations(
     """Return an arm's (difference, weight) in the order in which they became known.
 
     A request that full precision answered differs by nothing; such requests count at the rate at which the others
-    were labelled, chosen by their id.
+    were labelled, chosen by their id. Answers of full precision's shadow were not served and say nothing of the arm.
     """
     lower = [r for r in records if r.arm == arm and r.variant not in facts.reference]
     best: dict[int, Piece] = {}
     for piece in pieces:
-        if records[piece.record].arm == arm and (piece.record not in best or piece.kind == "paired"):
+        if piece.served and records[piece.record].arm == arm and (piece.record not in best or piece.kind == "paired"):
             best[piece.record] = piece
     if not best or not lower:
         return []
-    rate = len(best) / len(lower)
+    # Drawn more often than the others, a label counts so much less (inverse propensity, over the largest).
+    least = min(p.propensity for p in best.values())
+    rate = sum(least / p.propensity for p in best.values()) / len(lower)
     timed: list[tuple[float, float, float]] = []
     for index, piece in best.items():
         record = records[index]
-        timed.append((max([record.at, *(label.at for label in record.labels)]), piece.difference, piece.weight))
+        timed.append(
+            (
+                max([record.at, *(label.at for label in record.labels)]),
+                piece.difference,
+                piece.weight * least / piece.propensity,
+            )
+        )
     for record in records:
         if record.arm == arm and record.variant in facts.reference and _drawn(record.id) < rate:
             timed.append((record.at, 0.0, 1.0))

@@ -46,15 +46,14 @@ class Scale:
                 found[precision] = round((risks[at - 1] + risks[at]) / 2, 6)
         return found
 
-    def lowest(self, request: Arrival, thresholds: Mapping[str, float]) -> int:
-        """Return the index of the lowest precision allowed for a request; -1: full precision alone."""
-        return _lowest([request.risks[k] for k in self._columns], [thresholds.get(p, 0.0) for p in self.precisions])
+    def sides(self, thresholds: Mapping[str, float]) -> list[int]:
+        """Return the index of the lowest precision allowed for each request; -1: full precision alone."""
+        limits = [thresholds.get(p, 0.0) for p in self.precisions]
+        return [_lowest(row, limits) for row in self._rows]
 
-    def moved(self, one: Mapping[str, float], other: Mapping[str, float]) -> float:
-        """Return the share of traffic whose lowest allowed precision differs."""
-        a = [one.get(p, 0.0) for p in self.precisions]
-        b = [other.get(p, 0.0) for p in self.precisions]
-        return sum(_lowest(row, a) != _lowest(row, b) for row in self._rows) / max(1, len(self._rows))
+    def moved(self, one: Sequence[int], other: Sequence[int]) -> float:
+        """Return the share of traffic whose lowest allowed precision differs between two `sides`."""
+        return sum(a != b for a, b in zip(one, other, strict=True)) / max(1, len(one))
 
 
 def _lowest(row: Sequence[float], limits: Sequence[float]) -> int:
@@ -68,11 +67,11 @@ def _lowest(row: Sequence[float], limits: Sequence[float]) -> int:
 def around(shares: Shares, step: float) -> list[Shares]:
     """Return the shares within `step` of the present ones, the present ones first."""
     # The lowest precision moves traffic of the next one: half a step each way is within one step of both.
-    moves = (0.0, step, step * 0.6, step * 0.3, -step * 0.5)
-    found = [shares]
-    for move in itertools.product(moves, repeat=len(shares)):
-        found.append(_ordered(tuple(s + m for s, m in zip(shares, move, strict=True))))
-    return list(dict.fromkeys(found))
+    moves = [
+        *itertools.product((0.0, step, -step * 0.5), repeat=len(shares)),
+        *itertools.product((0.0, step * 0.5), repeat=len(shares)),
+    ]
+    return list(dict.fromkeys(_ordered(tuple(s + m for s, m in zip(shares, move, strict=True))) for move in moves))
 
 
 def beside(shares: Shares, step: float) -> list[Shares]:

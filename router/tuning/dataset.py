@@ -160,7 +160,15 @@ def _record(event: Mapping[str, Any]) -> Record:
         ok=error is None and 200 <= status < 300,
         ttft_target_s=targets[0],
         e2e_target_s=targets[1],
+        weight=1.0 / _kept(event),
     )
+
+
+def _kept(event: Mapping[str, Any]) -> float:
+    kept = float(event.get("sampled", 1.0))
+    if not 0.0 < kept <= 1.0:
+        raise ValueError("not a probability")
+    return kept
 
 
 def _option(row: list[Any]) -> Option:
@@ -189,4 +197,9 @@ def _label(entry: Mapping[str, Any]) -> Label:
     source, key, variant = entry["source"], entry["key"], entry.get("of") or ""
     if not isinstance(source, str) or not isinstance(key, str) or not isinstance(variant, str):
         raise TypeError("source, key and variant are strings")
-    return Label(source, value, None if reference is None else float(reference), key, float(entry["at"]), variant)
+    drawn = float(entry.get("shadow_propensity") or 1.0)
+    if not 0.0 < drawn <= 1.0:
+        raise ValueError("not a probability")
+    return Label(
+        source, value, None if reference is None else float(reference), key, float(entry["at"]), variant, drawn
+    )

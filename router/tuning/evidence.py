@@ -40,6 +40,10 @@ class Piece(NamedTuple):
     """Against a paired label's 1."""
     kind: Kind
     key: str
+    propensity: float = 1.0
+    """Probability with which the request was drawn for its label."""
+    served: bool = True
+    """Whether the variant's answer was the client's; else it was only asked in the shadow of full precision's."""
 
 
 class Evidence(NamedTuple):
@@ -76,16 +80,25 @@ def gather(records: Sequence[Record], reference: frozenset[str], max_weight_per_
             if kind == "paired" and label.reference is not None:
                 levels.append(label.reference)
                 if record.variant not in reference:
-                    difference = min(1.0, max(-1.0, label.value - label.reference))
-                    paired.append(Piece(i, record.variant, difference, 1.0, kind, ""))
+                    paired.append(_paired(i, record.variant, label, label.reference, served=True))
             else:
                 votes.append((i, record.variant, label.value, kind, label.key))
-    left_out = _outliers(votes, paired, reference, fmean(levels) if levels else None)
+        for label in record.others:
+            if label.reference is not None and kind_of(label) == "paired" and label.variant not in reference:
+                counts["paired"] += 1
+                levels.append(label.reference)
+                paired.append(_paired(i, label.variant, label, label.reference, served=False))
+    left_out = _outliers(votes, [p for p in paired if p.served], reference, fmean(levels) if levels else None)
     votes = [v for v in votes if v[4] not in left_out or v[3] == "implicit"]
     of_reference = [v for v in votes if v[1] in reference and v[3] == "explicit"]
     level = fmean(levels) if levels else (fmean(v[2] for v in of_reference) if of_reference else 1.0)
     pieces = _cap([*paired, *_compared(records, votes, reference, _weight(paired, votes))], max_weight_per_key)
     return Evidence(tuple(pieces), level, left_out, counts, _largest(pieces))
+
+
+def _paired(record: int, variant: str, label: Label, reference: float, *, served: bool) -> Piece:
+    difference = min(1.0, max(-1.0, label.value - reference))
+    return Piece(record, variant, difference, 1.0, "paired", "", label.propensity, served)
 
 
 def _weight(paired: Sequence[Piece], votes: Sequence[tuple[int, str, float, Kind, str]]) -> float:
@@ -166,9 +179,11 @@ def _outliers(
             for key, values in keys.items():
                 gaps[key].extend(v - usual for v in values)
     found = {}
+    # A dozen votes that happen to agree are no exact statement: no key varies less than keys do on the whole.
+    usual_spread = median(_variance(residuals) for residuals in gaps.values()) if gaps else 0.0
     for key, residuals in gaps.items():
         gap = fmean(residuals)
-        error = math.sqrt(max(0.02, _variance(residuals)) / len(residuals))
+        error = math.sqrt(max(0.02, usual_spread, _variance(residuals)) / len(residuals))
         if len(residuals) >= _KEY_LABELS and abs(gap) > _KEY_GAP and abs(gap) > _KEY_Z * error:
             found[key] = (
                 f"{len(residuals)} labels, {gap:+.2f} from what the others say ({abs(gap) / error:.0f} standard errors)"

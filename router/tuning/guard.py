@@ -53,17 +53,19 @@ def watch(
         if variant in facts.reference:
             continue
         mean, lower = (expected.get(variant) or (bound, bound))[:2]
-        detector = Detector.below(max(-1.0, min(mean, lower) - settings.margin), -1.0, 1.0)
+        expects = max(-1.0, min(mean, lower) - settings.margin)
+        detector = Detector.below(expects, -1.0, 1.0)
         # A canary sends others; it is judged by itself.
+        of_variant = [p for p in paired if p.variant == variant and p.served and records[p.record].arm == "stable"]
+        least = min((p.propensity for p in of_variant), default=1.0)
         mine = sorted(
-            (_known(records[p.record]), p.difference)
-            for p in paired
-            if p.variant == variant and records[p.record].arm == "stable"
+            (_known(records[p.record]), expects + least / p.propensity * (p.difference - expects), p.difference)
+            for p in of_variant
         )
-        for _, value in mine:
+        for _, value, _ in mine:
             detector.add(value)
             if detector.alarmed(ALARM):
-                recent = [v for _, v in mine[-_RECENT:]]
+                recent = [v for _, _, v in mine[-_RECENT:]]
                 now = math.fsum(recent) / len(recent)
                 reason = (
                     f"quality of {variant} fell to {now:+.3f} against full precision (the last job saw {mean:+.3f})"

@@ -117,6 +117,10 @@ class InnerLoop:
         self._groups[group] = (dict(base), dict(bounds))
         self.positions.setdefault(group, Position(integral=0.5, value=0.5))
 
+    def set(self, settings: InnerLoopConfig) -> None:
+        """Go on by other settings; from the next step on, and before `follow` tells of the groups."""
+        self._settings = settings
+
     def tick(self, seconds: float) -> None:
         """Make one step for every group."""
         for group, (base, bounds) in self._groups.items():
@@ -127,7 +131,7 @@ class InnerLoop:
 
     def start(self) -> None:
         """Begin, in a task of the running loop."""
-        if self._task is None and self._settings.enabled:
+        if self._task is None:
             self._task = asyncio.create_task(self._run(), name="inner loop")
 
     async def stop(self) -> None:
@@ -140,9 +144,10 @@ class InnerLoop:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.interval_s)
+            seconds = self._settings.interval_s
+            await asyncio.sleep(seconds)
             try:
-                self.tick(self._settings.interval_s)
+                self.tick(seconds)
             except Exception:
                 # The thresholds stay as they are; the next step may work.
                 self._log.exception("inner loop: a step failed")

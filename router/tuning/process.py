@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -50,6 +51,14 @@ def groups_of(runtime: Runtime, env: Mapping[str, str]) -> dict[str, Group]:
     return found
 
 
+def report_folder(runtime: Runtime) -> Path | None:
+    """Return where reports are written: as configured, else `tuning` beside the control document's copy; None: nowhere."""
+    configured = runtime.config.tuning.report_folder
+    if configured is not None:
+        return Path(configured).expanduser() if configured else None
+    return Path(runtime.control_file).parent / "tuning" if runtime.control_file else None
+
+
 def tuner_of(runtime: Runtime, client: Redis, env: Mapping[str, str], log: logging.Logger) -> Tuner:
     """Return a tuner on the shared state."""
     config = runtime.config
@@ -60,7 +69,8 @@ def tuner_of(runtime: Runtime, client: Redis, env: Mapping[str, str], log: loggi
         )
         return found.records
 
-    return Tuner(groups_of(runtime, env), Jobs(client), ControlStore(client), read, log)
+    groups, folder = groups_of(runtime, env), report_folder(runtime)
+    return Tuner(groups, Jobs(client), ControlStore(client), read, log, folder=folder)
 
 
 async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging.Logger) -> None:

@@ -6,10 +6,10 @@ candidates); a property test holds the two together.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from router.decision.types import Scenario
@@ -161,12 +161,14 @@ def pick(
 
 
 class _Server:
-    """One variant in virtual time."""
+    """One variant in virtual time. Its arithmetic is most of a job's: attributes instead of the curve's fields."""
 
-    __slots__ = ("clock", "curve", "done", "heap", "last", "line")
+    __slots__ = ("base", "clock", "done", "first", "heap", "last", "line", "per_running", "per_token", "slope", "slots")
 
     def __init__(self, curve: Curve) -> None:
-        self.curve = curve
+        # A token takes some time, however fast: nothing divides by zero.
+        self.base, self.slope, self.slots = max(1e-9, curve.itl_base), curve.itl_per_running, curve.slots
+        self.first, self.per_token, self.per_running = curve.ttft_base, curve.ttft_per_token, curve.ttft_per_running
         self.clock = 0.0
         """Tokens that a request running since the beginning would have got."""
         self.last = 0.0
@@ -176,43 +178,49 @@ class _Server:
 
     def advance(self, now: float, ttft: list[float]) -> None:
         """Let everything happen that ends before `now`."""
-        heap, base, slope = self.heap, self.curve.itl_base, self.curve.itl_per_running
+        heap, last, clock = self.heap, self.last, self.clock
         while heap:
-            itl = max(1e-9, base + slope * len(heap))
-            ends = self.last + (heap[0][0] - self.clock) * itl
+            itl = self.base + self.slope * len(heap)
+            ends = last + (heap[0][0] - clock) * itl
             if ends > now:
-                self.clock += (now - self.last) / itl
+                clock += (now - last) / itl
                 break
-            self.clock = heap[0][0]
-            self.last = ends
-            self.done.append((heapq.heappop(heap)[1], ends))
+            self.clock = clock = heap[0][0]
+            self.last = last = ends
+            self.done.append((heappop(heap)[1], ends))
             if self.line:
                 self._begin(*self.line.popleft(), ends, ttft)
-        self.last = max(self.last, now) if now < math.inf else self.last
+        self.clock = clock
+        if last < now < math.inf:
+            last = now
+        self.last = last
 
     def add(self, request: int, prompt: int, tokens: int, now: float, ttft: list[float]) -> None:
         """Take in a request."""
-        if len(self.heap) >= self.curve.slots:
+        if len(self.heap) >= self.slots:
             self.line.append((request, prompt, tokens, now))
         else:
             self._begin(request, prompt, tokens, now, now, ttft)
 
     def _begin(self, request: int, prompt: int, tokens: int, came: float, now: float, ttft: list[float]) -> None:
-        curve, running = self.curve, len(self.heap) + 1
-        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+        running = len(self.heap) + 1
+        first = self.first + self.per_token * prompt + self.per_running * running
         ttft[request] = now - came + first
-        itl = max(1e-9, curve.itl_base + curve.itl_per_running * running)
-        heapq.heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
+        itl = self.base + self.slope * running
+        heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
 
-    def predict(self, prompt: int, expected: float) -> tuple[float, float]:
-        """Return what the proxy would predict for one more request: (TTFT, whole answer)."""
-        curve = self.curve
-        running = min(len(self.heap) + 1.0, curve.slots)
-        itl = curve.itl_base + curve.itl_per_running * running
-        first = curve.ttft_base + curve.ttft_per_token * prompt + curve.ttft_per_running * running
+    def predict(self, prompt: int, expected: float) -> tuple[float, float, float]:
+        """Return what the proxy would predict for one more request: (TTFT, whole answer, delay of the running ones)."""
+        running = len(self.heap) + 1.0
+        if running > self.slots:
+            running = self.slots
+        first = self.first + self.per_token * prompt + self.per_running * running
+        itl = self.base + self.slope * running
         if self.line:
             first += len(self.line) * (first + itl * expected) / max(1.0, running)
-        return first, first + itl * max(0.0, expected - 1.0)
+        further = max(0.0, expected - 1.0)
+        delay = (running - 1.0) * (self.per_token * prompt + self.slope * further)
+        return first, first + itl * further, delay
 
 
 def replay(
@@ -249,8 +257,8 @@ def replay(
                 if risks[k] <= bounds[k] and ranks[k] < lowest:
                     lowest = ranks[k]
             for k in usable:
-                first, whole = servers[k].predict(request.prompt, expected)
-                predicted[k] = (first, whole, whole * prices[k])
+                first, whole, delay = servers[k].predict(request.prompt, expected)
+                predicted[k] = (first, whole, (whole + delay) * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice

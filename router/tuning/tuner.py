@@ -5,22 +5,26 @@ Everything that must outlive a crash is in Redis: the control document (threshol
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from router.config.loop import TuningConfig
 from router.control.document import Canary, ControlDocument, GroupTuning
+from router.feedback.agreement import agreements
 from router.tuning import canary as trials
 from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
+from router.tuning.calibration import calibrations
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
 from router.tuning.replay import Facts
-from router.tuning.report import report_of
+from router.tuning.report import keep, report_of
 from router.tuning.service import changed
 
 Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
@@ -39,7 +43,10 @@ class Group(NamedTuple):
 
 
 class Tuner:
-    """Ticks for all groups. `clock` gives Unix seconds; `points` and `replayed` bound a job's candidates and replays."""
+    """Ticks for all groups. `clock` gives Unix seconds; `points` and `replayed` bound a job's candidates and replays.
+
+    Each job's report is also written into `folder`, if there is one, whenever it changes.
+    """
 
     def __init__(
         self,
@@ -52,8 +59,10 @@ class Tuner:
         *,
         points: int = 5,
         replayed: int = REPLAYED,
+        folder: Path | None = None,
     ) -> None:
         self.groups = groups
+        self._folder = folder
         self._jobs = jobs
         self._documents = documents
         self._read = read
@@ -128,6 +137,12 @@ class Tuner:
             "report": report_of(verdict, settings, group.facts, current),
         }
         state["job_at"] = now
+        # What operators and every worker's gauges show of it until the next job.
+        for name_of, rows in (
+            ("judges", [one._asdict() for one in agreements(records)]),
+            ("calibration", [one._asdict() for one in calibrations(records, verdict.evidence, group.facts)]),
+        ):
+            state[name_of] = job["report"][name_of] = rows
         if verdict.choice is not None:
             state["expected"] = {v: [e.mean, e.lower] for v, e in verdict.expected.items()}
             state["curves"] = {v: _finite(c) for v, c in verdict.curves.items()}
@@ -143,7 +158,7 @@ class Tuner:
             else:
                 await self._publish_choice(name, document, tuning, verdict, job, state)
         await self._jobs.set_state(name, state)
-        await self._jobs.save(job)
+        await self._save(job)
         self._log.info("tuning job: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
         return job
 
@@ -204,7 +219,7 @@ class Tuner:
             state.update(changed_at=now, guard_since=now)
             await self._jobs.set_state(name, state)
             self._log.info("canary ended: id=%s group=%s %s: %s", canary.job, name, job["status"], trial.reason)
-        await self._jobs.save(job)
+        await self._save(job)
 
     async def _guarded(
         self,
@@ -258,11 +273,21 @@ class Tuner:
             job["version"] = await self._publish(document, name, made, job["reason"])
             if tuning.canary is not None and (stopped := await self._jobs.load(tuning.canary.job)) is not None:
                 stopped.update(status="rolled_back", outcome=job["reason"], ended_at=now)
-                await self._jobs.save(stopped)
+                await self._save(stopped)
         await self._jobs.set_state(name, state)
-        await self._jobs.save(job)
+        await self._save(job)
         self._log.warning("tuning guard: id=%s group=%s %s", job["id"], name, job["reason"])
         return True
+
+    async def _save(self, job: Mapping[str, Any]) -> None:
+        await self._jobs.save(job)
+        if self._folder is None:
+            return
+        try:
+            await asyncio.to_thread(keep, job, self._folder)
+        except OSError as error:
+            # Redis has the report; a full disk stops no tuning.
+            self._log.warning("tuning: the report of job %s is not written: %s", job["id"], error)
 
     async def _publish(self, document: ControlDocument, name: str, tuning: GroupTuning, reason: str) -> int:
         made = changed(document, name, tuning, by=BY, reason=reason[:500])

@@ -16,6 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from backends.settings import SimulatorSettings
 from backends.simulator import simulated
+from router.decision.arms import CanaryArm
 from router.feedback.agreement import agreements
 from router.store.valkey import PrivateValkey
 from router.tuning.dataset import read_records
@@ -92,6 +93,15 @@ async def test_feedback_finds_its_answer_and_the_last_word_holds(bitgear: Start,
         assert "sk-alice" not in json.dumps(stored)
         assert stored[0]["key"] == stored[0]["tenant"] == record.labels[0].key != ""
         assert await metric(gear, "bitgear_feedback_total") == 3
+
+
+async def test_an_answer_whose_event_is_left_out_is_still_found(bitgear: Start, redis_url: str) -> None:
+    async with simulated(FAST, model="g", precision="int8") as int8:
+        config = {**PATIENT, "events": {"max_per_s": 1e-6}}
+        gear = await bitgear({"int8": int8}, redis_url=redis_url, config=config)
+        names = [await asked(gear) for _ in range(3)]
+        assert [(await say(gear, {"request_id": name, "thumbs": "up"}))[0] for name in names] == [200] * 3
+        assert labels(redis_url, "bitgear:events", b"event") == []
 
 
 async def test_only_who_asked_may_say_and_only_in_time(bitgear: Start, redis_url: str) -> None:
@@ -195,6 +205,40 @@ async def test_a_lower_precisions_answer_is_compared_off_the_hot_path(
     assert [(a.judge, a.pairs, a.agreed) for a in agreements([told])] == [("shadow:choice", 1, 1.0)]
     assert "4" not in {str(x.get("text")) for x in labels(redis_url)}
     assert await metric(gear, "bitgear_shadow_pairs_total") == 1
+
+
+async def test_a_canarys_requests_are_compared_more_often_and_count_so_much_less(
+    bitgear: Start, redis_url: str, up: ScriptedUpstream, other: ScriptedUpstream
+) -> None:
+    # Drawn once in ten million; a canary's always, as long as the rate allows.
+    config = {
+        **SHADOW,
+        "shadow": {"share": 1e-7, "trial_per_s": 1000.0, "max_running": 8},
+        # The same question again says something by itself.
+        "feedback": {"regeneration_s": 0},
+    }
+    gear = await bitgear({"fp16": up.url, "int8": other.url}, redis_url=redis_url, config=config)
+    up.choose, other.choose = says("Paris"), says("Rome")
+    edge = [*ALICE, ("x-bitgear-scenario", "edge")]
+    for _ in range(3):
+        await asked(gear, headers=edge)
+    group = gear.worker.fleet.groups["g"]
+    group.canary = CanaryArm(1.0, {"int8": 1.0}, "1-canary")
+    for _ in range(3):
+        await asked(gear, headers=edge)
+    found = await records(redis_url, lambda seen: len(seen) == 6 and sum(bool(r.labels) for r in seen) >= 3)
+    assert {(r.arm, x.propensity) for r in found for x in r.labels} == {("canary", 1.0)}
+    assert sum(bool(r.labels) for r in found) == 3
+    # Over the rate they are drawn as all others are.
+    busy = await bitgear(
+        {"fp16": up.url, "int8": other.url},
+        redis_url=redis_url,
+        config={**SHADOW, "shadow": {"share": 1e-7, "trial_per_s": 0.0}},
+    )
+    busy.worker.fleet.groups["g"].canary = CanaryArm(1.0, {"int8": 1.0}, "1-canary")
+    for _ in range(3):
+        await asked(busy, headers=edge)
+    assert busy.worker.quality.shadow.drawn_on_trial == 1
 
 
 async def test_full_precisions_answer_is_compared_with_a_lower_one(

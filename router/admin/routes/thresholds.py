@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from backends.settings import Precision
 from router.admin.changes import ChangedView, change
@@ -31,7 +31,19 @@ class ThresholdsOrder(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     thresholds: dict[Precision, float] = Field(description="Highest risk by precision, in [0, 1].")
+    bounds: dict[Precision, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="Lowest and highest threshold between which the inner loop moves them with load; none: it rests.",
+    )
     reason: str = Field("", max_length=500)
+
+    @field_validator("bounds")
+    @classmethod
+    def _ordered(cls, bounds: dict[Precision, tuple[float, float]]) -> dict[Precision, tuple[float, float]]:
+        for precision, (low, high) in bounds.items():
+            if not 0.0 <= low <= high <= 1.0:
+                raise ValueError(f"bounds of {precision}: 0 <= lowest <= highest <= 1 is wanted")
+        return bounds
 
 
 def routes(admin: Admin) -> APIRouter:
@@ -44,7 +56,7 @@ def routes(admin: Admin) -> APIRouter:
 
     @router.put(
         "/admin/groups/{name}/thresholds",
-        summary="Set a group's thresholds; a running canary and the inner loop's bounds end",
+        summary="Set a group's thresholds, and the inner loop's bounds; a running canary and older bounds end",
         responses={404: {}, 412: {}, 422: {}},
     )
     async def replace(request: Request, name: str, order: ThresholdsOrder, dry_run: bool = False) -> ChangedView:
@@ -53,7 +65,7 @@ def routes(admin: Admin) -> APIRouter:
         def edit(document: ControlDocument) -> ControlDocument:
             old = document.groups.get(name, GroupTuning())
             # Bounds and canary were made for other thresholds than these.
-            tuning = GroupTuning(thresholds=order.thresholds, paused=old.paused)
+            tuning = GroupTuning(thresholds=order.thresholds, bounds=order.bounds, paused=old.paused)
             return document.model_copy(update={"groups": {**document.groups, name: tuning}})
 
         reason = order.reason or f"thresholds of {name} set by hand"

@@ -22,11 +22,12 @@ def estimate(setting: Setting) -> Estimate:
         mean += part
         variance += error * error
     actions = {a for a, _ in setting.mass}
-    used = [s for s in setting.samples if s.action in actions]
-    size = effective([s.weight for s in used])
+    used = [c for a in actions for c in setting.fitted.cells.get(a, ())]
+    size = effective([(c.weight, c.labels) for c in used])
     moved = math.fsum(setting.mass.values())
     variance += (moved * unseen_loss(size, used)) ** 2 if moved else 0.0
-    return interval(mean, math.sqrt(variance), setting.confidence, max(1.0, size - 2.0), len(used))
+    freedom = max(1.0, size - 2.0)
+    return interval(mean, math.sqrt(variance), setting.confidence, freedom, sum(c.labels for c in used))
 
 
 def of_action(action: int, line: Line, setting: Setting) -> tuple[float, float]:

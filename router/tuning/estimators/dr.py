@@ -16,30 +16,29 @@ from router.tuning.estimators.types import Estimate, Setting, effective, interva
 
 def estimate(setting: Setting) -> Estimate:
     """Return the corrected mean. A variant with fewer than ten labels keeps the model's own, wider, error."""
-    whole, without = setting.fitted
+    whole = setting.fitted.whole
     mean, variance, count, sizes = 0.0, 0.0, 0, []
     for action, mass in masses(setting).items():
         line = whole.get(action) or unknown(action, setting.risk)
         part, error = of_action(action, line, setting)
         mean += part
         mine, weights = weighted(setting, action)
-        count += len(mine)
-        size = effective(weights)
+        labels = sum(c.labels for c in mine)
+        count += labels
+        size = effective([(w, c.labels) for w, c in zip(weights, mine, strict=True)])
         if size < 10.0:
             variance += error * error
             continue
-        residuals = []
-        for sample in mine:
-            model = without[sample.fold].get(action) or unknown(action, setting.risk)
-            risk = setting.risk.get((action, sample.stratum), model.centre)
-            residuals.append(sample.difference - model.value(sample.stratum, risk))
-        bias = math.fsum(w * r for w, r in zip(weights, residuals, strict=True))
+        bias = math.fsum(w * c.residuals for w, c in zip(weights, mine, strict=True))
         mean += mass * bias
-        spread = math.fsum((w * (r - bias)) ** 2 for w, r in zip(weights, residuals, strict=True))
-        variance += mass * mass * (spread * size / (size - 1.0) + unseen_loss(size, mine) ** 2)
+        spread = math.fsum(
+            w * w * (c.residual_squares - 2.0 * bias * c.residuals + c.labels * bias * bias)
+            for w, c in zip(weights, mine, strict=True)
+        )
+        variance += mass * mass * (max(0.0, spread) * size / (size - 1.0) + unseen_loss(size, mine) ** 2)
         # Where nothing was labelled the model stands alone.
         alone = uncovered(setting, action, mine)
         variance += alone * alone * (line.scatter + line.level_variance + line.slope_variance)
         sizes.append(size)
-    freedom = max(1.0, min(sizes, default=float(max(2, len(setting.samples) - 2))) - 1.0)
+    freedom = max(1.0, min(sizes, default=float(max(2, setting.labels - 2))) - 1.0)
     return interval(mean, math.sqrt(variance), setting.confidence, freedom, count)

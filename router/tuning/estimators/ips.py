@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from router.tuning.estimators.dm import masses
-from router.tuning.estimators.types import Estimate, Sample, Setting, effective, interval, unseen_loss
+from router.tuning.estimators.types import Cell, Estimate, Setting, effective, interval, unseen_loss
 
 CLIP = 20.0
 """No weight above this many times the mean weight of its variant."""
@@ -24,31 +24,37 @@ def estimate(setting: Setting) -> Estimate:
         mine, weights = weighted(setting, action)
         if not mine:
             return Estimate(0.0, -1.0, 1.0, count)
-        average = math.fsum(w * s.difference for w, s in zip(weights, mine, strict=True))
-        size = effective(weights)
+        average = math.fsum(w * c.total for w, c in zip(weights, mine, strict=True))
+        size = effective([(w, c.labels) for w, c in zip(weights, mine, strict=True)])
         mean += mass * average
-        spread = math.fsum((w * (s.difference - average)) ** 2 for w, s in zip(weights, mine, strict=True))
-        variance += mass * mass * (spread * size / max(1.0, size - 1.0) + unseen_loss(size, mine) ** 2)
+        spread = math.fsum(
+            w * w * (c.squares - 2.0 * average * c.total + c.labels * average * average)
+            for w, c in zip(weights, mine, strict=True)
+        )
+        spread = max(0.0, spread) * size / max(1.0, size - 1.0)
+        variance += mass * mass * (spread + unseen_loss(size, mine) ** 2)
         # Strata that the candidate uses and nobody has labelled may hold anything.
         variance += uncovered(setting, action, mine) ** 2 / 4
-        count += len(mine)
+        count += sum(c.labels for c in mine)
         sizes.append(size)
     return interval(mean, math.sqrt(variance), setting.confidence, max(1.0, min(sizes, default=2.0) - 1.0), count)
 
 
-def weighted(setting: Setting, action: int) -> tuple[list[Sample], list[float]]:
-    """Return a variant's labelled answers in strata that the candidate uses, and their weights, which sum to 1."""
-    mine = [s for s in setting.samples if s.action == action and setting.mass.get((action, s.stratum), 0.0) > 0.0]
+def weighted(setting: Setting, action: int) -> tuple[list[Cell], list[float]]:
+    """Return a variant's labelled cells in strata that the candidate uses, and each label's weight; all sum to 1."""
+    cells = setting.fitted.cells.get(action, ())
+    mine = [c for c in cells if setting.mass.get((action, c.stratum), 0.0) > 0.0]
     if not mine:
         return [], []
-    raw = [s.weight * setting.mass[action, s.stratum] / max(1e-9, s.seen) for s in mine]
-    most = CLIP * math.fsum(raw) / len(raw)
+    raw = [c.weight * setting.mass[action, c.stratum] / max(1e-9, c.seen) for c in mine]
+    labels = sum(c.labels for c in mine)
+    most = CLIP * math.fsum(w * c.labels for w, c in zip(raw, mine, strict=True)) / labels
     raw = [min(w, most) for w in raw]
-    total = math.fsum(raw)
+    total = math.fsum(w * c.labels for w, c in zip(raw, mine, strict=True))
     return mine, [w / total for w in raw]
 
 
-def uncovered(setting: Setting, action: int, mine: list[Sample]) -> float:
+def uncovered(setting: Setting, action: int, mine: list[Cell]) -> float:
     """Return the share of all requests that the candidate sends to strata of this variant without a label."""
-    known = {s.stratum for s in mine}
+    known = {c.stratum for c in mine}
     return math.fsum(m for (a, stratum), m in setting.mass.items() if a == action and stratum not in known)

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from router.tuning.estimators.types import Fitted, Line, Sample
+from router.tuning.estimators.types import Cell, Fitted, Line, Sample
 
 _PRIOR_LABELS = 4.0
 _PRIOR_VARIANCE = 0.05
@@ -29,9 +29,31 @@ def fit(samples: Sequence[Sample], risk: Mapping[tuple[int, int], float]) -> dic
 
 
 def prepare(samples: Sequence[Sample], risk: Mapping[tuple[int, int], float]) -> Fitted:
-    """Return the model on all samples and without each fold."""
+    """Return the model on all samples, and the labels by cell with what the model without their fold leaves of them."""
     folds = sorted({s.fold for s in samples})
-    return Fitted(fit(samples, risk), {f: fit([s for s in samples if s.fold != f], risk) for f in folds})
+    without = {f: fit([s for s in samples if s.fold != f], risk) for f in folds}
+    groups: dict[tuple[int, int, float, float], list[tuple[float, float]]] = defaultdict(list)
+    for s in samples:
+        model = without[s.fold].get(s.action) or unknown(s.action, risk)
+        value = model.value(s.stratum, risk.get((s.action, s.stratum), model.centre))
+        groups[s.action, s.stratum, s.weight, s.seen].append((s.difference, s.difference - value))
+    cells: dict[int, list[Cell]] = defaultdict(list)
+    for (action, stratum, weight, seen), rows in groups.items():
+        cells[action].append(
+            Cell(
+                stratum,
+                weight,
+                seen,
+                len(rows),
+                math.fsum(d for d, _ in rows),
+                math.fsum(d * d for d, _ in rows),
+                math.fsum(r for _, r in rows),
+                math.fsum(r * r for _, r in rows),
+                sum(d != 0.0 for d, _ in rows),
+                max(abs(d) for d, _ in rows),
+            )
+        )
+    return Fitted(fit(samples, risk), cells)
 
 
 def unknown(action: int, risk: Mapping[tuple[int, int], float]) -> Line:

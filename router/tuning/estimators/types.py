@@ -56,17 +56,37 @@ class Line(NamedTuple):
         return share * own + (1.0 - share) * self.at(risk)
 
 
+class Cell(NamedTuple):
+    """Labelled answers of one variant, stratum and weight: what all candidates' estimates need of them."""
+
+    stratum: int
+    weight: float
+    seen: float
+    labels: int
+    total: float
+    """Sum of the differences."""
+    squares: float
+    residuals: float
+    """Sum of what the outcome model, fitted without each label's fold, leaves of them."""
+    residual_squares: float
+    nonzero: int
+    largest: float
+    """Largest absolute difference."""
+
+
 class Fitted(NamedTuple):
-    """The outcome model by variant: on all samples, and without each fold."""
+    """What the samples say, the same for all candidates: the outcome model by variant, and the labels by cell."""
 
     whole: Mapping[int, Line]
-    without: Mapping[int, Mapping[int, Line]]
+    cells: Mapping[int, Sequence[Cell]]
+    """By variant."""
 
 
 class Setting(NamedTuple):
     """One candidate to be valued."""
 
-    samples: Sequence[Sample]
+    labels: int
+    """Labels in all."""
     mass: Mapping[tuple[int, int], float]
     """Share of all requests that the candidate sends to (variant, stratum); full precision's part is left out."""
     risk: Mapping[tuple[int, int], float]
@@ -109,19 +129,19 @@ def interval(mean: float, error: float, confidence: float, freedom: float, label
     return Estimate(mean, max(-1.0, mean - half), min(1.0, mean + half), labels)
 
 
-def effective(weights: Sequence[float]) -> float:
-    """Return Kish's effective size of weighted observations."""
-    total, squares = math.fsum(weights), math.fsum(w * w for w in weights)
+def effective(weights: Sequence[tuple[float, int]]) -> float:
+    """Return Kish's effective size of weighted observations, given as (weight, how many)."""
+    total, squares = math.fsum(w * n for w, n in weights), math.fsum(w * w * n for w, n in weights)
     return total * total / squares if squares > 0.0 else 0.0
 
 
-def unseen_loss(effective_labels: float, samples: Sequence[Sample]) -> float:
+def unseen_loss(effective_labels: float, cells: Sequence[Cell]) -> float:
     """Return the least standard error of a mean: a loss that n labels did not show may still come once in n.
 
     Its size: three times the largest difference that was seen where differences are a matter of degree, else 1
     (an answer lost whole, where labels only say same or not).
     """
     size = 1.0
-    if sum(s.difference != 0.0 for s in samples) * 2 > len(samples):
-        size = min(1.0, 3.0 * max(abs(s.difference) for s in samples))
+    if sum(c.nonzero for c in cells) * 2 > sum(c.labels for c in cells):
+        size = min(1.0, 3.0 * max(c.largest for c in cells))
     return size * _POISSON / (effective_labels + 1.0)

@@ -9,16 +9,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.trace.contestants import contestants, drawn, load_only, static
+from benchmarks.trace.contestants import Contestant, contestants, drawn, load_only, static
 from benchmarks.trace.plot import chart
-from benchmarks.trace.replay import run, scored
+from benchmarks.trace.replay import compare, run, scored
+from benchmarks.trace.summary import HEADS, lines, sensitivity, summary
+from benchmarks.trace.tuned import Tuned, tune
 from benchmarks.trace.workload import Workload
+from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.measures import measure
 from benchmarks.world.traffic import Row, read_azure
 from benchmarks.world.truth import Truth
-from router.decision import Inputs, RequestFacts, Scenario, Speed, VariantState
+from router.decision import POLICIES, Inputs, RequestFacts, Scenario, Speed, VariantState
 
 THRESHOLDS = {"int8": 0.003, "int4": 0.05}
+TUNED = dict.fromkeys(("even", "most INT8", "advised"), Tuned(THRESHOLDS, {"int8": (0.002, 0.004)}, ()))
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ def test_gaps_are_scaled_to_the_rate(load: Workload) -> None:
 def test_all_serve_the_same_on_as_many_devices(load: Workload) -> None:
     truth = Truth(seed=1)
     found = {}
-    for contestant in contestants(6, THRESHOLDS):
+    for contestant in contestants(6, THRESHOLDS, TUNED):
         assert sum(contestant.fleet.values()) == 6
         rows = run(contestant, load, 100.0, truth, 1).served
         assert sorted(s.index for s in rows) == list(range(600))
@@ -54,8 +58,55 @@ def test_all_serve_the_same_on_as_many_devices(load: Workload) -> None:
     assert {s.precision for s in bound} == {"int4"}
 
 
+def test_a_part_begins_at_its_own_first_row(load: Workload) -> None:
+    part = load.part(100, 50)
+    assert len(part.rows) == 50
+    assert part.rows[0][0].at == 0.0
+    assert part.rows[7][0][1:] == load.rows[107][0][1:]
+    assert part.rows[7][0].at == pytest.approx(load.rows[107][0].at - load.rows[100][0].at)
+    with pytest.raises(ValueError, match="600"):
+        load.part(580, 50)
+
+
+def test_the_inner_loop_moves_thresholds_within_its_bounds(load: Workload) -> None:
+    bounds = {"int8": (0.001, 0.9)}
+    seen = []
+    for rate in (10.0, 300.0):
+        base = Contestant("x", {"fp16": 1, "int8": 1}, POLICIES["adaptive"], {"int8": 0.001}, bounds=bounds)
+        world = run(base, load, rate, Truth(seed=1), 1)
+        used = [s.decision.thresholds["int8"] for s in world.served]
+        assert all(0.001 <= t <= 0.9 for t in used)
+        seen.append(used[-1])
+    assert seen[0] < 0.2 < seen[1]
+
+
+def test_jobs_learn_thresholds_from_the_world(load: Workload) -> None:
+    specs = [VariantSpec("fp16", 1), VariantSpec("int8", 1)]
+    found = tune(specs, load, 40.0, {"int8": 1.0}, Truth(scale={"int8": 100.0}, seed=1), 1)
+    assert len(found.story) == 2
+    assert "too little data" in found.story[0]
+    # INT8 loses a third of its answers here, and nearly all go there: the job tightens.
+    assert found.thresholds["int8"] < 0.003, found
+    assert found.bounds["int8"][0] <= found.thresholds["int8"] <= found.bounds["int8"][1]
+
+
+def test_parts_are_put_together(load: Workload) -> None:
+    planted = {"recorded": Truth(seed=1)}
+    results = [r for part in (1, 2) for r in compare(load.part(200 * part, 200), 1.5, part, 6, TUNED, planted)]
+    rows = summary(results)
+    names = [c.name for c in contestants(6, THRESHOLDS, TUNED)]
+    assert [r["policy"] for r in rows] == [*names, "random, same shares"]
+    assert all(r["parts"] == 2 for r in rows)
+    base = next(r for r in rows if r["policy"] == "all FP16")
+    assert base["times"] == (1.0, 1.0)
+    one = [r["by_scenario"]["realtime"]["goodput_rps"] for r in results if r["policy"] == "all INT4"]
+    assert next(r for r in rows if r["policy"] == "all INT4")["goodput_range"] == (min(one), max(one))
+    assert all(len(line) == len(HEADS) for line in lines(rows))
+    assert "all INT4" in sensitivity(results)
+
+
 def test_quality_under_another_truth_is_that_of_the_same_answers(load: Workload) -> None:
-    contestant = next(c for c in contestants(6, THRESHOLDS) if c.name == "all INT4")
+    contestant = next(c for c in contestants(6, THRESHOLDS, TUNED) if c.name == "all INT4")
     world = run(contestant, load, 50.0, Truth(seed=1), 1)
     same = scored(world.served, Truth(seed=1), world.scenarios)
     assert same == measure(world.served, world.scenarios)

@@ -28,6 +28,13 @@ async def test_a_patch_holds_at_once_and_is_told(operator: Operator) -> None:
     assert status["control"] == {"state": "up", "version": 1, "refused_version": None, "refused_because": None}
 
 
+async def test_a_number_beyond_all_bounds_is_refused(operator: Operator) -> None:
+    made = await operator("PATCH", "/admin/config", {"server": {"max_concurrent": 10**30}}, if_match="*")
+    assert made.status_code == 422
+    assert "64-bit" in made.json()["error"]["message"]
+    assert (await operator("GET", "/admin/config")).headers["etag"] == '"0"'
+
+
 async def test_changes_need_the_version_that_they_were_made_from(operator: Operator) -> None:
     patch = {"thresholds": {"int8": 0.25}}
     assert (await operator("PATCH", "/admin/config", patch)).status_code == 428

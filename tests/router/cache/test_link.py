@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -118,3 +121,31 @@ async def test_answers_that_are_late_wrong_or_too_many_end_it(answer: bytes, why
 async def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         await connect(Address(path=str(tmp_path / "none")), 1, nothing)
+
+
+async def test_an_answer_that_lay_there_while_the_loop_was_busy_is_not_late() -> None:
+    """Timers are seen before sockets: a worker that was busy for longer than the timeout still has a good connection."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listening.accept()
+        with client:
+            client.recv(100)
+            client.sendall(b"+PONG\r\n")
+            while client.recv(100):
+                time.sleep(0.05)
+                client.sendall(b"+OK\r\n")
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    lost: list[str] = []
+    link = await connect(
+        Address("127.0.0.1", listening.getsockname()[1]), 0.2, lambda reason, hung: lost.append(reason)
+    )
+    answer = link.call("GET", "a")
+    await asyncio.sleep(0.01)
+    time.sleep(0.5)
+    assert await answer == b"OK"
+    assert lost == []
+    link.end("done", False)
+    listening.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +26,14 @@ def test_a_word_too_many_is_refused_before_anything_is_asked() -> None:
     code, output = run("g", "h", "--url", "http://127.0.0.1:9", "--token", "t")
     assert code == 2
     assert "'h' is one argument too many" in output
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "out"
+    code, output = run("g", "--once", "--folder", str(folder), "--url", "http://127.0.0.1:9", "--token", "t")
+    assert code == 2
+    assert "Not a directory" in output
 
 
 @pytest.mark.parametrize("words", [("g", "--once"), ("report", "abc")])

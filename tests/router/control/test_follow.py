@@ -11,7 +11,7 @@ import pytest
 
 from router.control.document import ControlDocument
 from router.control.follow import Follower, Refused
-from router.control.store import ControlStore, open_store
+from router.control.store import ControlStore, dump, open_store
 from router.store.valkey import PrivateValkey
 from tests.conftest import until
 
@@ -124,6 +124,52 @@ async def test_redis_away_and_back_is_two_lines_and_the_last_version_goes_on(
     await one.stop()
     await writer.close()
     server.stop()
+
+
+async def test_an_older_state_of_redis_takes_nothing_back(
+    store: ControlStore, valkey: PrivateValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    applied = Applied()
+    one = follower(valkey.url, applied)
+    await one.start()
+    older = await store.publish(ControlDocument(by="ann"), expected=0)
+    newest = await store.publish(ControlDocument(reason="key app revoked"), expected=1)
+    await until(lambda: one.document == newest)
+    # What a snapshot of some minutes ago, or a replica that was behind, brings back.
+    await store._call("DEL", "bitgear:control")
+    assert await store.restore(older)
+    await until(lambda: any("came back with version 1; version 2 restored" in r.message for r in caplog.records))
+    assert await store.current() == newest
+    await one.look()
+    assert applied.versions[-1] == 2
+    assert 1 not in applied.versions[applied.versions.index(2) :]
+    # Another document of the same number is another one.
+    await store._call("DEL", "bitgear:control")
+    other = newest.model_copy(update={"at": newest.at + 1, "by": "bob"})
+    assert await store.restore(other)
+    await until(lambda: one.document == other)
+    await one.stop()
+
+
+async def test_the_kept_version_counts_at_a_start_where_it_is_the_later_one(
+    store: ControlStore, valkey: PrivateValkey, tmp_path: Path
+) -> None:
+    file = tmp_path / "control.json"
+    kept = ControlDocument(version=7, at=100.0)
+    file.write_bytes(dump(kept))
+    assert await store.restore(ControlDocument(version=3, at=50.0))
+    one = follower(valkey.url, Applied(), file)
+    await one.start()
+    assert one.document == await store.current() == kept
+    await one.stop()
+    # Redis began anew after that: what it says now holds.
+    await store._call("DEL", "bitgear:control")
+    anew = ControlDocument(version=3, at=200.0)
+    assert await store.restore(anew)
+    other = follower(valkey.url, Applied(), file)
+    await other.start()
+    assert other.document == await store.current() == anew
+    await other.stop()
 
 
 async def test_a_start_without_redis_goes_on_with_the_kept_version(

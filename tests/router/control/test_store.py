@@ -114,8 +114,11 @@ async def test_what_was_lost_is_restored_once(store: ControlStore) -> None:
     assert await store.restore(lost)
     assert await store.current() == lost
     assert await store.version(9) == lost
-    assert not await store.restore(document(0.4).model_copy(update={"version": 10}))
-    assert await store.latest() == 9
+    assert not await store.restore(document(0.4).model_copy(update={"version": 9}))
+    assert not await store.restore(document(0.4).model_copy(update={"version": 8}))
+    assert await store.current() == lost
+    assert await store.restore(document(0.4).model_copy(update={"version": 10}))
+    assert await store.latest() == 10
 
 
 async def test_a_listener_hears_of_each_version(store: ControlStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.decision import POLICIES, Inputs, RequestFacts, Scenario, Speed, VariantState
@@ -47,6 +47,7 @@ def test_what_has_no_choice_is_not_refused() -> None:
     assert decide(inputs(late, scenario=Scenario("batch", refuses=True))).variant == "fp16"
 
 
+@settings(deadline=None)
 @given(
     itls=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4),
     queues=st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4),

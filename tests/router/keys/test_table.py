@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.keys.record import KeyRecord, digest, new_key
-from router.keys.table import KeyTable
+from router.keys.table import KeyTable, Usage
 from router.proxy.errors import ApiError
 
 
@@ -77,3 +77,9 @@ def test_a_new_key_is_long_and_its_record_does_not_hold_it() -> None:
     assert len(key) > 40
     assert digest(key.encode()) == sha256
     assert new_key()[0] != key
+
+
+def test_nobody_is_told_to_wait_longer_than_a_day() -> None:
+    usage = Usage()
+    assert usage.take(1e-300, 0.0) == 0
+    assert usage.take(1e-300, 1.0) == 86_400

@@ -21,7 +21,7 @@ def truth(stratum: int) -> float:
 def setting(rng: random.Random, n: int, seen: dict[int, float], mass: dict[int, float]) -> Setting:
     strata = rng.choices(list(seen), [seen[b] for b in seen], k=n)
     samples = [Sample(1, b, seen[b], truth(b) + rng.uniform(-0.1, 0.1), 1.0, i % 5) for i, b in enumerate(strata)]
-    return Setting(samples, {(1, b): m for b, m in mass.items()}, RISK, 0.95, prepare(samples, RISK))
+    return Setting(len(samples), {(1, b): m for b, m in mass.items()}, RISK, 0.95, prepare(samples, RISK))
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -53,7 +53,7 @@ def test_a_variant_that_nobody_labelled_is_not_vouched_for(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_labels_that_all_say_same_do_not_prove_there_is_no_loss(name: str) -> None:
     samples = [Sample(1, i % 5, 0.2, 0.0, 1.0, i % 5) for i in range(100)]
-    one = Setting(samples, {(1, b): 0.2 for b in range(5)}, RISK, 0.95, prepare(samples, RISK))
+    one = Setting(len(samples), {(1, b): 0.2 for b in range(5)}, RISK, 0.95, prepare(samples, RISK))
     # A hundred without a loss still allow one or two in a hundred.
     assert -0.06 < ESTIMATORS[name](one).lower < -0.01
 

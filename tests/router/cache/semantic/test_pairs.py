@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.cache.semantic.guard import core
 from router.cache.semantic.vector import embed, likeness
-from router.config.schema import SemanticConfig
+from router.config.semantic import SemanticConfig
 from tests.router.cache.semantic.pairs import FREE, framed, near_misses
 
 THRESHOLD = SemanticConfig().threshold

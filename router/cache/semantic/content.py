@@ -1,4 +1,4 @@
-"""A weaker guard, to be measured: numbers, names, code, opposites and order must be equal, other words may differ.
+"""The guard `content`: numbers, names, code, opposites and order must be equal, other words may differ.
 
 Weaker than `guard`, which asks for every word: here ordinary words may differ, so a vector has to say that the two mean
 the same. What a vector is known to overlook must be equal, in the same order.
@@ -7,6 +7,7 @@ the same. What a vector is known to overlook must be equal, in the same order.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from router.cache.semantic.guard import core
@@ -94,7 +95,7 @@ def content(text: str) -> Content | None:
     tokens = _TOKEN.findall(plain)
     for i, token in enumerate(tokens):
         word = token.strip(_ENDS)
-        if not word or token.strip(_STOPS) != word:
+        if not word or token.strip(_STOPS) != word or token[0] == "!":
             # Brackets, quotes, and signs that stand alone.
             kept.append(token)
         if not word:
@@ -122,7 +123,10 @@ def _is_kept(word: str, lower: str, begins: bool) -> bool:
 
 def compatible(one: Content, other: Content) -> bool:
     """Return whether two questions may mean the same, as far as words tell: the vector has to say the rest."""
-    if one.kept != other.kept:
-        return False
-    common = set(one.words) & set(other.words)
-    return [w for w in one.words if w in common] == [w for w in other.words if w in common]
+    return one.kept == other.kept and in_order(one.words, other.words)
+
+
+def in_order(one: Sequence[Hashable], other: Sequence[Hashable]) -> bool:
+    """Return whether the words (or what stands for them) that two questions have in common stand in the same order."""
+    common = set(one) & set(other)
+    return [w for w in one if w in common] == [w for w in other if w in common]
