@@ -7,21 +7,26 @@ are counted and never read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MAX_CHARS = 1_800
+MAX_CHARS = 1_200
 """Most characters of text that features are computed from."""
 
-_LAST_CHARS = 900
-_SYSTEM_CHARS = 300
-_OTHER_CHARS = 400
+_LAST_CHARS = 600
+_SYSTEM_CHARS = 240
+_OTHER_CHARS = 280
 _OWN_CHARS = 200
 _MAX_MESSAGES = 48
 _MAX_PARTS = 32
 _MAX_NODES = 400
 _CHARS_PER_TOKEN = 4
 
+BASE64 = re.compile(r"base64,[A-Za-z0-9+/=_-]*")
+"""Data in a text: says nothing of the request."""
+_BASE64_CHARS = 40_000
+"""Longer texts are not searched for it."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _MODEL_ROLES = frozenset({"assistant", "model"})
 _GUIDED = ("guided_json", "guided_grammar", "guided_regex", "guided_choice", "structured_outputs", "json_schema")
@@ -148,6 +153,11 @@ def clip(text: str, limit: int) -> str:
     size = len(text)
     if size <= limit:
         return text
+    if size <= _BASE64_CHARS and "base64," in text:
+        text = BASE64.sub(" ", text)
+        size = len(text)
+        if size <= limit:
+            return text
     edge = limit // 3
     piece = (limit - 2 * edge) // 4
     step = (size - 2 * edge - piece) // 4

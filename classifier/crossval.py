@@ -2,26 +2,32 @@
 
 Protocols: `in domain` (folds by prompt, near-copies together), `unseen subjects` (MMLU, folds by subject), `from X` (trained
 on another benchmark only) and `all others` (trained on everything but the tested benchmark). Nothing is chosen on a test
-fold: the models' settings are constants in `fit`.
+fold: what a blend is made of is chosen within the training rows (`choosing`), the models' settings are constants in `fit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from classifier import data
+from classifier.choosing import MEMBERS, choose
 from classifier.evaluate import Array, figures, random_figures
 from classifier.features import Features
-from classifier.fit import BLEND, FITTERS, blend_of, group_folds, guarded_of
+from classifier.fit import FITTERS, Examples, blend_of, guarded_of
+from classifier.folds import group_folds
 from classifier.models import build
 from classifier.train import examples, features_of, scores_of
 
-TRAINED = ("linear", "trees", "words", "growing", "blend", "guarded")
+TESTS = ("mmlu", "gsm8k", "mt_bench")
+"""The tested benchmarks."""
+PROTOCOLS = ("domain", "unseen", "from", "others")
+"""Short names of the protocols."""
+TRAINED = ("linear", "trees", "words", "growing", "neighbours", "blend", "guarded")
 """The models that learn."""
 
 
@@ -52,52 +58,64 @@ def run(
     found: dict[str, Table],
     kinds: Sequence[str] = TRAINED,
     *,
+    tests: Sequence[str] = TESTS,
+    protocols: Sequence[str] = PROTOCOLS,
     seed: int = 0,
     report: Callable[[str], None] = lambda _: None,
 ) -> Iterator[dict[str, Any]]:
     """Yield one row of figures per benchmark, model and protocol, baselines first."""
-    for test in ("mmlu", "gsm8k", "mt_bench"):
+    for test in tests:
         table = found[test]
         weak, strong = table.weak(), table.strong()
         yield _row(test, "random", "-", random_figures(weak, strong, seed=seed))
         yield _row(test, "oracle", "-", figures(strong - weak, weak, strong, seed=seed))
         length = scores_of(build("length", {}), table.features)
         yield _row(test, "length", "-", figures(length, weak, strong, seed=seed))
-        for protocol, scores in _protocols(found, test, kinds, seed):
+        for protocol, scores in _protocols(found, test, kinds, protocols, seed):
             report(f"{test}, {protocol}")
             for kind in kinds:
-                yield _row(test, kind, protocol, figures(scores[kind], weak, strong, seed=seed))
+                row = _row(test, kind, protocol, figures(scores.by_kind[kind], weak, strong, seed=seed))
+                yield {**row, "chosen": scores.chosen} if kind in ("blend", "guarded") else row
 
 
-def held_out(table: Table, kinds: Sequence[str], groups: Sequence[str], folds: int, seed: int) -> dict[str, Array]:
-    """Return, by kind, each row's score from a model that saw none of its fold."""
+@dataclass(slots=True)
+class Scores:
+    """Each row's score by kind, from models that saw none of its fold, and the blends chosen on the way."""
+
+    by_kind: dict[str, Array]
+    chosen: list[str] = field(default_factory=list)
+
+
+def held_out(table: Table, kinds: Sequence[str], groups: Sequence[str], folds: int, seed: int) -> Scores:
+    """Return scores by folds of these groups; what a blend chooses, it chooses on folds of the same groups within."""
     fold = group_folds(groups, folds, seed)
-    scores = {kind: np.zeros(len(table.outcomes)) for kind in kinds}
+    made = Scores({kind: np.zeros(len(table.outcomes)) for kind in kinds})
     for number in range(folds):
         test = np.flatnonzero(fold == number).tolist()
         kept = np.flatnonzero(fold != number).tolist()
-        fitted = _fit(kinds, [table.outcomes[i] for i in kept], [table.features[i] for i in kept], seed)
+        rows = examples([table.outcomes[i] for i in kept], [table.features[i] for i in kept])
+        fitted = _fit(kinds, replace(rows, groups=[groups[i] for i in kept]), seed, made.chosen)
         for kind in kinds:
-            scores[kind][test] = scores_of(build(kind, fitted[kind]), [table.features[i] for i in test])
-    return scores
+            made.by_kind[kind][test] = scores_of(build(kind, fitted[kind]), [table.features[i] for i in test])
+    return made
 
 
 def _protocols(
-    found: dict[str, Table], test: str, kinds: Sequence[str], seed: int
-) -> Iterator[tuple[str, dict[str, Array]]]:
+    found: dict[str, Table], test: str, kinds: Sequence[str], wanted: Sequence[str], seed: int
+) -> Iterator[tuple[str, Scores]]:
     table = found[test]
-    if test != "mt_bench":
+    if test != "mt_bench" and "domain" in wanted:
         yield "in domain, 5 folds", held_out(table, kinds, [data.key(_text(row)) for row in table.outcomes], 5, seed)
-    if test == "mmlu":
+    if test == "mmlu" and "unseen" in wanted:
         yield "unseen subjects, 8 folds", held_out(table, kinds, [row.group for row in table.outcomes], 8, seed)
     others = {"mmlu": ("gsm8k",), "gsm8k": ("mmlu",), "mt_bench": ("mmlu", "gsm8k")}[test]
-    yield f"from {'+'.join(others)}", _transfer(found, others, test, kinds, seed)
-    yield "all others", _transfer(found, (*others, "llmrouter"), test, kinds, seed)
+    if "from" in wanted:
+        yield f"from {'+'.join(others)}", _transfer(found, others, test, kinds, seed)
+    if "others" in wanted:
+        yield "all others", _transfer(found, (*others, "llmrouter"), test, kinds, seed)
 
 
-def _transfer(
-    found: dict[str, Table], sources: Sequence[str], test: str, kinds: Sequence[str], seed: int
-) -> dict[str, Array]:
+def _transfer(found: dict[str, Table], sources: Sequence[str], test: str, kinds: Sequence[str], seed: int) -> Scores:
     tested = {data.key(_text(row)) for row in found[test].outcomes}
     outcomes: list[data.Outcome] = []
     features: list[Features] = []
@@ -106,20 +124,21 @@ def _transfer(
             if data.key(_text(outcome)) not in tested:
                 outcomes.append(outcome)
                 features.append(item)
-    fitted = _fit(kinds, outcomes, features, seed)
-    return {kind: scores_of(build(kind, fitted[kind]), found[test].features) for kind in kinds}
+    made = Scores({})
+    fitted = _fit(kinds, examples(outcomes, features), seed, made.chosen)
+    made.by_kind = {kind: scores_of(build(kind, fitted[kind]), found[test].features) for kind in kinds}
+    return made
 
 
-def _fit(
-    kinds: Sequence[str], outcomes: Sequence[data.Outcome], features: Sequence[Features], seed: int
-) -> dict[str, dict[str, object]]:
-    """Fit each kind once; a blend takes its members from those already fitted."""
-    rows = examples(outcomes, features)
+def _fit(kinds: Sequence[str], rows: Examples, seed: int, chosen: list[str]) -> dict[str, dict[str, object]]:
+    """Fit each kind once; a blend takes its members from those already fitted, and what it chose is added to `chosen`."""
     made_of_others = {"blend", "guarded"} & set(kinds)
-    wanted = [*kinds, *(BLEND if made_of_others else ())]
+    wanted = [*kinds, *(MEMBERS if made_of_others else ())]
     fitted = {kind: FITTERS[kind](rows, seed) for kind in dict.fromkeys(wanted) if kind not in made_of_others}
     if made_of_others:
-        fitted["blend"] = blend_of(rows, fitted)
+        choice = choose(rows, FITTERS, seed)
+        chosen.append(f"{choice.kept} of {'+'.join(choice.members)}")
+        fitted["blend"] = blend_of(rows, fitted, choice)
         fitted["guarded"] = guarded_of(fitted["blend"])
     return fitted
 

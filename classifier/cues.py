@@ -6,8 +6,6 @@ outcomes are published.
 
 from __future__ import annotations
 
-import re
-
 KINDS = ("mathematics", "code", "reasoning", "writing", "text_work", "quantities")
 """Kinds of work; the features' order."""
 
@@ -50,4 +48,8 @@ for _index, _kind in enumerate(KINDS):
         CHINESE[_word] = (*CHINESE.get(_word, ()), _index)
 
 ENGLISH_WORDS = frozenset(ENGLISH)
-CHINESE_PATTERN = re.compile("|".join(sorted(CHINESE, key=lambda cue: (-len(cue), cue))))
+CHINESE_FIRST: dict[str, tuple[str, ...]] = {}
+"""A cue's first character to the cues that start with it: most texts hold few of these characters."""
+for _cue in sorted(CHINESE):
+    CHINESE_FIRST[_cue[0]] = (*CHINESE_FIRST.get(_cue[0], ()), _cue)
+CHINESE_STARTS = frozenset(CHINESE_FIRST)

@@ -6,16 +6,15 @@ long history does not by itself make a request look hard.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
 
-from classifier.conversation import Conversation
-from classifier.cues import CHINESE, CHINESE_PATTERN, ENGLISH, ENGLISH_WORDS, KINDS
+from classifier.conversation import BASE64, Conversation
+from classifier.cues import CHINESE, CHINESE_FIRST, CHINESE_STARTS, ENGLISH, ENGLISH_WORDS, KINDS
 from classifier.form import is_small_talk, odd_form
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 """Grows whenever a feature's meaning changes: an artefact fits one version only."""
 
 NAMES = (
@@ -92,8 +91,8 @@ _CLASS = _classes()
 _WORDS = bytes(
     c + 32 if 65 <= c <= 90 else c if 48 <= c <= 57 or 97 <= c <= 122 or c >= 0x80 else 32 for c in range(256)
 )
-_CUE_CHARS = 900
-_BASE64 = re.compile(r"base64,[A-Za-z0-9+/=_-]*")
+_HAN_CHARS = 600
+"""Characters in which Chinese cues and distinct characters are looked up, half at either end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def extract(conversation: Conversation) -> Features:
     """Return the features of a conversation. Cost is bounded by `conversation.MAX_CHARS`."""
     text = conversation.text.strip()
     if "base64," in text:
-        text = _BASE64.sub(" ", text)
+        text = BASE64.sub(" ", text)
     found = measure(text, conversation)
     return Features(
         found.vector,
@@ -154,13 +153,18 @@ def measure(text: str, conversation: Conversation) -> Features:
     word_count = len(words)
     distinct_count = len(distinct)
     size = float(chars)
+    part = text
+    characters: frozenset[str] = frozenset()
     if han:
+        if chars > _HAN_CHARS:
+            part = text[: _HAN_CHARS // 2] + text[-_HAN_CHARS // 2 :]
+        characters = frozenset(part)
         # A Han character carries about as much as three Latin letters, and 1.7 of them make a word: with these, shares and
         # lengths mean the same in both scripts.
         size += 2.0 * han
         word_count += int(han / 1.7)
         # Heaps' law with an English exponent, less where the same characters come again and again.
-        variety = min(len(set(text)) / (0.6 * han**0.8), 1.0)
+        variety = min(len(characters) / (0.6 * (han * len(part) / chars) ** 0.8), 1.0)
         distinct_count += int(variety * (han / 1.7) ** 0.9)
     # A few typical words more: in a very short text, shares would say little and swing widely.
     turn_size = size
@@ -175,10 +179,11 @@ def measure(text: str, conversation: Conversation) -> Features:
         for kind in ENGLISH[word]:
             cues[kind] += 1
     if han:
-        part = text if chars <= _CUE_CHARS else text[: _CUE_CHARS // 2] + text[-_CUE_CHARS // 2 :]
-        for cue in set(CHINESE_PATTERN.findall(part)):
-            for kind in CHINESE[cue]:
-                cues[kind] += 1
+        for char in characters & CHINESE_STARTS:
+            for cue in CHINESE_FIRST[char]:
+                if cue in part:
+                    for kind in CHINESE[cue]:
+                        cues[kind] += 1
     vector = (
         log1p(turn * turn_size / 4.2),
         digits / size,

@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from classifier.choosing import MEMBERS, Choice, choose
 from classifier.encoders import EncoderError, fingerprint, open_encoder
 from classifier.evaluate import Array
 from classifier.features import GROWING, NAMES, Features
@@ -41,12 +42,18 @@ class Examples:
     """Rows of one group (subject, task, or the prompt itself) stay together when the rows are split."""
     encoder: Path | None = None
     """Folder of a sentence encoder, for models that need one."""
+    sources: Sequence[str] = ()
+    """The benchmark of each row, where rows come from several: a blend is then also judged on benchmarks left out."""
 
     def part(self, rows: Sequence[int]) -> Examples:
         """Return some of the rows."""
         kept = list(rows)
         return Examples(
-            [self.features[i] for i in kept], self.target[kept], [self.groups[i] for i in kept], self.encoder
+            [self.features[i] for i in kept],
+            self.target[kept],
+            [self.groups[i] for i in kept],
+            self.encoder,
+            [self.sources[i] for i in kept] if self.sources else (),
         )
 
     def matrix(self) -> Array:
@@ -200,21 +207,20 @@ def fit_embedding(examples: Examples, seed: int = 0) -> dict[str, object]:
     }
 
 
-BLEND = ("linear", "trees", "words", "growing")
-"""Members of a blend."""
-KEPT = 2
-"""So many of its highest scores count."""
-
-
 def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """The mean of the highest of the members' scores, standardised on the training prompts."""
-    return blend_of(examples, {kind: FITTERS[kind](examples, seed) for kind in BLEND})
+    """The mean of the highest of the members' scores, standardised on the training prompts.
+
+    Members and their number are chosen on folds of these same rows (`choosing`).
+    """
+    return blend_of(
+        examples, {kind: FITTERS[kind](examples, seed) for kind in MEMBERS}, choose(examples, FITTERS, seed)
+    )
 
 
-def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dict[str, object]:
-    """Return the blend of members that were fitted on these examples."""
+def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]], choice: Choice) -> dict[str, object]:
+    """Return the chosen blend of members that were fitted on these examples."""
     members = []
-    for kind in BLEND:
+    for kind in choice.members:
         model = build(kind, fitted[kind])
         scores = np.array([model.score(item) for item in examples.features])
         members.append(
@@ -225,7 +231,7 @@ def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dic
                 "scale": float(scores.std()) or 1.0,
             }
         )
-    return {"members": members, "kept": KEPT}
+    return {"members": members, "kept": choice.kept}
 
 
 def fit_guarded(examples: Examples, seed: int = 0) -> dict[str, object]:
@@ -236,18 +242,6 @@ def fit_guarded(examples: Examples, seed: int = 0) -> dict[str, object]:
 def guarded_of(blend: dict[str, object]) -> dict[str, object]:
     """Return the guarded form of a fitted blend."""
     return {"kind": "blend", "parameters": blend, "slack": _SLACK}
-
-
-def group_folds(groups: Sequence[str], folds: int, seed: int) -> Array:
-    """Return each row's fold; rows of one group share it, and folds have about the same size."""
-    names, index, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = np.zeros(len(names))
-    filled = np.zeros(folds)
-    for group in sorted(order, key=lambda g: -sizes[g]):
-        fold_of[group] = filled.argmin()
-        filled[filled.argmin()] += sizes[group]
-    return np.asarray(fold_of[index], dtype=np.float64)
 
 
 FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {

@@ -17,7 +17,8 @@ from classifier.calibration import Calibration
 from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
 from classifier.features import NAMES, Features
-from classifier.fit import FITTERS, Examples, Platt, fit_platt, group_folds, intercept_for, ranges
+from classifier.fit import FITTERS, Examples, Platt, fit_platt, intercept_for, ranges
+from classifier.folds import group_folds
 from classifier.labels import LABELS, Loss
 from classifier.models import build
 from classifier.noninferiority import Paired, paired, verdicts

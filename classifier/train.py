@@ -24,7 +24,8 @@ from classifier.conversation import view
 from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
 from classifier.features import NAMES, Features, extract
-from classifier.fit import FITTERS, Examples, Platt, fit_platt, group_folds, intercept_for, ranges
+from classifier.fit import FITTERS, Examples, Platt, fit_platt, intercept_for, ranges
+from classifier.folds import group_folds
 from classifier.models import Model, build
 from classifier.report import GENERAL, distributions, recommended, summary
 from classifier.risks import PRECISIONS
@@ -58,7 +59,12 @@ def examples(outcomes: Sequence[data.Outcome], features: Sequence[Features] | No
     for source in np.unique(sources):
         target[sources == source] -= target[sources == source].mean()
     groups = [f"{outcome.source}/{outcome.group}" for outcome in outcomes]
-    return Examples(features if features is not None else features_of([o.request for o in outcomes]), target, groups)
+    return Examples(
+        features if features is not None else features_of([o.request for o in outcomes]),
+        target,
+        groups,
+        sources=[outcome.source.split("/")[0] for outcome in outcomes],
+    )
 
 
 def training_outcomes(folder: Path) -> list[data.Outcome]:

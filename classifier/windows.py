@@ -1,11 +1,15 @@
-"""The beginnings of a conversation, each seen as if the whole were like it: what somebody appends cannot dilute them."""
+"""Pieces of a conversation, each seen as if the whole were like it: what somebody adds before or after cannot dilute them."""
 
 from __future__ import annotations
 
 from classifier.features import Features, measure
 
-PIECES = ((0.6, 480), (0.3, 240))
-"""Share of the text and most characters of each piece: short of a suffix, whatever its length, one of them is mostly the request."""
+PIECES = ((0.0, 0.6, 480), (0.0, 0.3, 240), (0.4, 1.0, 480), (0.7, 1.0, 240))
+"""Where a piece starts and ends, as shares of the text, and its most characters.
+
+Beginnings and ends: short of what was added on one side, whatever its length, one of them is mostly the request. Beginnings
+keep their first characters and ends their last.
+"""
 _LEAST = 24
 
 
@@ -13,5 +17,10 @@ def windows(features: Features) -> list[Features]:
     """Return the features of the pieces; a text of a few words has none."""
     conversation = features.conversation
     text = conversation.text.strip()
-    sizes = [min(int(len(text) * share), most) for share, most in PIECES]
-    return [measure(text[:size], conversation) for size in sizes if size >= _LEAST]
+    size = len(text)
+    found = []
+    for start, end, most in PIECES:
+        length = min(int(size * (end - start)), most)
+        if length >= _LEAST:
+            found.append(measure(text[:length] if start == 0.0 else text[size - length :], conversation))
+    return found

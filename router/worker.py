@@ -20,30 +20,36 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from redis.exceptions import RedisError
 
 import classifier
 from router.admin.app import build_admin_app
 from router.admin.auth import TokenSetupError, read_tokens
 from router.admin.context import Admin
 from router.cache.secret import CacheSetupError
+from router.config.problems import masked
 from router.config.runtime import Runtime, RuntimeFileError
+from router.config.schema import Config
 from router.config.telemetry import LoggingConfig
 from router.control.document import ControlDocument, GroupTuning
 from router.control.follow import Follower
 from router.control.store import open_store
-from router.feedback.index import RequestIndex
 from router.feedback.service import Quality
+from router.keys.pace import Pace
+from router.keys.shared import SharedRates
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
 from router.replay import dry_run
 from router.state import Fleet, Monitor
+from router.store.client import open_client
 from router.store.events import EventSink
 from router.telemetry import EventCounts, Metrics, Telemetry
 from router.telemetry.drift import build_drift
 from router.telemetry.logs import configure
 from router.telemetry.tracing import TracingSetupError, build_tracing
+from router.tuning.calibration import show
 from router.tuning.inner_loop import InnerLoop, predicted_share
 from router.tuning.jobs import Jobs
 from router.tuning.scheduler import Scheduler, connect
@@ -53,6 +59,7 @@ _KEEP_ALIVE_S = 75
 """Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _GAUGES_S = 1.0
 _DRIFT_S = 15.0
+_CALIBRATION_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
 """Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
@@ -77,18 +84,27 @@ class Worker:
         self._log = log
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
-        self._builder = Builder(runtime, scorer, os.environ, log)
+        password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+        pace = Pace(config.server.workers)
+        timeout_s = config.redis.timeout_s
+        self._rates = SharedRates(
+            open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
+            pace,
+            log,
+            timeout_s=timeout_s,
+        )
+        self._builder = Builder(runtime, scorer, os.environ, log, pace)
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._metrics = Metrics(Path(directory) if directory else None, config.cost.gpu_hour)
-        password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
         self._sink = EventSink(
             runtime.redis_url,
             config.events,
             timeout_s=config.redis.timeout_s,
             password=password,
-            index=RequestIndex(config.feedback.window_s) if config.feedback.enabled else None,
+            index=self.quality.index,
         )
         self.tracing = build_tracing(config.tracing, os.environ)
         self._telemetry = Telemetry(
@@ -100,7 +116,7 @@ class Worker:
             access_log=config.logging.access,
             drift=build_drift(scorer, config.drift, time.monotonic),
         )
-        self.quality = Quality(runtime, self._metrics.registry, os.environ, log)
+        self._scorer = scorer
         self.app = ProxyApp(serving, self._telemetry, self.quality)
         self._control = (
             open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)
@@ -164,6 +180,8 @@ class Worker:
         self._monitor.follow(serving.fleet, serving.config.health)
         if self._serves:
             serving.caching.start()
+        if serving.config is not last.config:
+            self._follow(last.config, serving)
         self._inner_loop.set(serving.config.tuning.inner_loop)
         for name, group in serving.fleet.groups.items():
             bounds = document.groups.get(name, GroupTuning()).bounds
@@ -173,6 +191,18 @@ class Worker:
                 if replica not in stay:
                     # Requests that are on their way there end there.
                     replica.pool.close()
+
+    def _follow(self, before: Config, serving: Serving) -> None:
+        """Hand a changed configuration to what lives as long as the worker."""
+        config = serving.config
+        self.quality.follow(serving.runtime)
+        self._sink.follow(config.events)
+        self._telemetry.follow(config)
+        if config.logging != before.logging:
+            configure(config.logging)
+        if config.drift != before.drift:
+            # What was counted so far was another sample: the comparison begins anew.
+            self._telemetry.drift = build_drift(self._scorer, config.drift, time.monotonic)
 
     def _sense(self, name: str) -> tuple[float | None, float]:
         """Return what the inner loop sees of a group: the share in time lately, and what full precision would do now."""
@@ -206,15 +236,17 @@ class Worker:
         self._serves = True
         self.caching.start()
         self.quality.start()
+        self._rates.start()
         self._monitor.start()
         self._scheduler.start()
         self._inner_loop.start()
-        gauges = asyncio.create_task(self._refresh_gauges())
+        tasks = [asyncio.create_task(self._refresh_gauges()), asyncio.create_task(self._show_calibration())]
         self._log.info("worker serves: pid=%d", os.getpid())
         try:
             await asyncio.gather(self._servers[0].serve([api]), self._servers[1].serve([admin]))
         finally:
-            gauges.cancel()
+            for task in tasks:
+                task.cancel()
             await self._inner_loop.stop()
             await self._scheduler.stop()
             if self._jobs is not None:
@@ -223,6 +255,7 @@ class Worker:
             await self._monitor.stop()
             self.fleet.close()
             await self.quality.stop()
+            await self._rates.stop()
             await self.caching.stop()
             await self._sink.stop()
             if self.tracing is not None:
@@ -248,6 +281,17 @@ class Worker:
                 looked = time.monotonic()
                 self._metrics.update_drift(drift)
             await asyncio.sleep(_GAUGES_S)
+
+    async def _show_calibration(self) -> None:
+        """Show in this worker's gauges what the tuning job, wherever it ran, found of the risks."""
+        while self._jobs is not None:
+            try:
+                await show(self._jobs, list(self.fleet.groups), self._metrics.set_calibration)
+            except (RedisError, OSError, TimeoutError) as error:
+                self._log.debug("calibration: Redis is away (%s)", masked(str(error)))
+            except (ValueError, KeyError, TypeError):
+                self._log.exception("calibration: what the job wrote cannot be read")
+            await asyncio.sleep(_CALIBRATION_S)
 
 
 def _server(app: Any, drain_s: float) -> _Server:

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from classifier.crossval import TRAINED, run, tables
+from classifier.crossval import PROTOCOLS, TESTS, TRAINED, run, tables
 
 # As quoted for arXiv 2406.18665's best routers, which learnt from preferences and augmented labels, not from these outcomes.
 PAPER = "RouteLLM's best: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3."
@@ -23,6 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with routellm/ and llmrouter/")
     parser.add_argument("--models", default=",".join(TRAINED))
+    parser.add_argument("--tests", default=",".join(TESTS), help="tested benchmarks")
+    parser.add_argument("--protocols", default=",".join(PROTOCOLS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/routellm_table.json"))
     options = parser.parse_args()
     started = time.perf_counter()
@@ -30,7 +32,12 @@ def main() -> None:
     print(
         f"{'benchmark':9s} {'model':8s} {'protocol':26s} {'APGR':>6s} {'95% interval':>16s} {'CPT50':>6s} {'CPT80':>6s}"
     )
-    for row in run(tables(options.data), options.models.split(",")):
+    for row in run(
+        tables(options.data),
+        options.models.split(","),
+        tests=options.tests.split(","),
+        protocols=options.protocols.split(","),
+    ):
         rows.append(row)
         print(
             f"{row['benchmark']:9s} {row['model']:8s} {row['protocol']:26s} {row['apgr']:6.3f} "

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from router.cache.address import Address, parse_address
@@ -70,7 +71,6 @@ class Store:
         self._scripts = True
         self._writes_at = 0.0
         self._write_pause = 0.0
-        self._reading: set[asyncio.Task[None]] = set()
         self.state: State = "starting" if url else "off"
         self.stats = StoreStats()
         self.on_moved: Callable[[], None] | None = None
@@ -205,7 +205,7 @@ class Store:
         if answer is None:
             self.stats.writes_failed += 1
             return
-        self._follow(self._written(answer, len(data)))
+        answer.add_done_callback(partial(self._written, len(data)))
 
     def lease(self, key: Key, token: str | None, what: Literal["renew", "alone", "free"], ms: int = ALONE_MS) -> None:
         """Renew a lease for `ms`, free it, or tell others for `ms` not to wait; the answer does not matter."""
@@ -215,17 +215,12 @@ class Store:
         if answer is not None:
             answer.add_done_callback(_forget)
 
-    def _follow(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
-
-    async def _written(self, answer: asyncio.Future[Any], size: int) -> None:
-        try:
-            await answer
-        except LinkLost:
+    def _written(self, size: int, answer: asyncio.Future[Any]) -> None:
+        # A callback, not a task: this happens once for each miss.
+        refusal = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or isinstance(refusal, LinkLost):
             self.stats.writes_failed += 1
-        except Refusal as refusal:
+        elif isinstance(refusal, Refusal):
             self.stats.writes_failed += 1
             self._follow_master(str(refusal))
             if self._has_moved(str(refusal)):

@@ -43,6 +43,9 @@ def config_get(
         if not isinstance(found, dict) or part not in found:
             fail(f"there is no field {field}", BAD_INPUT)
         found = found[part]
+    if not field:
+        # What is printed is a configuration file; which fields are live is `config get '$changes'`.
+        found.pop("$changes", None)
     _print(found)
 
 

@@ -9,6 +9,8 @@ import typer
 
 from router.cli.common import BAD_INPUT, ConfigOption, ask, fail, load_config, reachable
 
+_TIMEOUT_S = 5.0
+"""Longest wait for an answer of Redis."""
 feedback_app = typer.Typer(help="Quality of answers, as people and judges see it.", no_args_is_help=True)
 
 
@@ -50,10 +52,10 @@ def agreement(
     import asyncio
     import time
 
-    from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
     from router.feedback.agreement import agreements
+    from router.store.client import open_client
     from router.tuning.dataset import Records, read_records
 
     loaded = load_config(config)
@@ -63,8 +65,7 @@ def agreement(
     password = os.environ.get(loaded.redis.password_env) if loaded.redis.password_env else None
 
     async def read() -> Records:
-        options: dict[str, Any] = {"password": password} if password else {}
-        async with Redis.from_url(address, **options) as client:
+        async with open_client(address, password=password, timeout_s=_TIMEOUT_S) as client:
             return await read_records(
                 client,
                 group=group,
@@ -76,7 +77,7 @@ def agreement(
 
     try:
         records = asyncio.run(read())
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, ValueError) as error:
         fail(f"Redis: {error or type(error).__name__}")
     found = agreements(records.records)
     typer.echo(f"{len(records.records)} requests, {records.labels} labels")

@@ -14,33 +14,9 @@ from router.config.schema import Config
 from router.config.variant import LAUNCHED, given
 from router.control.document import ControlDocument
 from router.control.follow import Refused
+from router.control.live import is_live, why_fixed
 from router.control.merge import Path, changes, merge
 
-LIVE = (
-    "server.max_body_mib",
-    "server.max_concurrent",
-    "timeouts",
-    "breaker",
-    "health",
-    "scenarios",
-    "thresholds",
-    "balancer",
-    "cache.requests",
-    "cache.ttl_s",
-    "cache.ttl_jitter",
-    "cache.max_request_kib",
-    "cache.max_entry_kib",
-    "cache.compress_above_bytes",
-    "cache.single_flight",
-    "cache.wait_s",
-    "cache.lease_s",
-    "exploration",
-    "tuning",
-    "policy",
-    "policy_version",
-    "groups",
-)
-"""Fields, and sections, that may change while Bitgear runs; all others need a restart."""
 _NAME = "the change"
 
 
@@ -80,7 +56,7 @@ def next_runtime(base: Runtime, document: ControlDocument) -> Runtime:
     except ConfigError as error:
         raise BadDocument([_mistake(p.field, str(p)) for p in error.problems]) from None
     mistakes.extend(
-        Mistake(path, "cannot change while Bitgear runs: change the file, and start again")
+        Mistake(path, f"cannot change while Bitgear runs ({why_fixed(path)}): change the file, and start again")
         for path, _, _ in changes(before, plain(config))
         if not is_live(path)
     )
@@ -99,11 +75,6 @@ def check_tuning(document: ControlDocument) -> None:
 def plain(config: Config) -> dict[str, Any]:
     """Return a configuration as plain JSON values, all defaults filled in."""
     return config.model_dump(mode="json")
-
-
-def is_live(path: str) -> bool:
-    """Return whether the field at a dotted path may change while Bitgear runs."""
-    return any(path == live or path.startswith(f"{live}.") for live in LIVE)
 
 
 def _keeps_null(path: Path) -> bool:
@@ -160,4 +131,4 @@ def _same_server(was: BackendSettings, now: BackendSettings) -> bool:
     return was.model_copy(update={"price": now.price, "last_resort": now.last_resort}) == now
 
 
-__all__ = ["LIVE", "BadDocument", "Mistake", "check_tuning", "is_live", "next_runtime", "plain"]
+__all__ = ["BadDocument", "Mistake", "check_tuning", "next_runtime", "plain"]

@@ -23,7 +23,8 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
         "variant": outcome.variant.name if outcome.variant is not None else None,
         "policy": decision.version if decision is not None else None,
         "arm": decision.arm if decision is not None else None,
-        "propensity": decision.propensity if decision is not None else None,
+        # An answer of the cache was no choice.
+        "propensity": decision.propensity if decision is not None and decision.reason != "cached" else None,
     }
 
 

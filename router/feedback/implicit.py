@@ -26,12 +26,13 @@ class Implicit:
     """Finds such signals among one worker's requests."""
 
     def __init__(self, regeneration_s: float) -> None:
-        self._within_s = regeneration_s
+        self.within_s = regeneration_s
+        """Longest time between the two, seconds; 0: nothing is looked for."""
         self._seen: OrderedDict[int, tuple[float, Mapping[str, Any]]] = OrderedDict()
 
     def digest(self, outcome: Outcome, body: Mapping[str, Any], raw: bytes) -> int | None:
         """Return what a request is recognised by; None where asking again says nothing (a repeatable answer)."""
-        if self._within_s <= 0 or outcome.endpoint is not CHAT or is_deterministic(body):
+        if self.within_s <= 0 or outcome.endpoint is not CHAT or is_deterministic(body):
             return None
         return hash((outcome.tenant, raw))
 
@@ -45,7 +46,7 @@ class Implicit:
         if digest is None:
             return found
         before = self._seen.pop(digest, None)
-        if before is not None and 0.0 <= outcome.began - before[0] <= self._within_s:
+        if before is not None and 0.0 <= outcome.began - before[0] <= self.within_s:
             found.append(label_entry(before[1], REGENERATED, 0.0, time.time()))
         if outcome.ok:
             self._seen[digest] = (outcome.ended, facts_of(outcome))

@@ -58,7 +58,8 @@ class Inbox:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._url = url
-        self._settings = settings
+        self.settings = settings
+        """Those in force; replaced when they change."""
         self._timeout_s = timeout_s
         self._password = password
         self._clock = clock
@@ -70,7 +71,7 @@ class Inbox:
         Raises ApiError: 404 for a request that is unknown to this tenant, 410 when it is too late, 400 for too many
         kinds of statement, 503 while Redis is away: then nothing was kept.
         """
-        if self._url is None or not self._settings.enabled:
+        if self._url is None or not self.settings.enabled:
             raise ApiError(404, "Feedback is not taken here: it is disabled or has no Redis.", None, "feedback_off")
         try:
             # Each command has its own time; this bounds them together.
@@ -85,8 +86,8 @@ class Inbox:
         client = self._connected()
         facts = await self._find(client, statement.request_id, tenant)
         now = self._clock()
-        if now - facts["t"] > self._settings.window_s:
-            raise too_late(self._settings.window_s)
+        if now - facts["t"] > self.settings.window_s:
+            raise too_late(self.settings.window_s)
         given = f"{_GIVEN}:{tenant}:{statement.request_id}"
         before: dict[bytes, bytes] = await cast("Any", client.hgetall(given))
         mine = orjson.dumps([facts["t"], statement.value, statement.comment])
@@ -99,7 +100,7 @@ class Inbox:
         if source not in before and len(before) >= _MOST_SOURCES:
             raise ApiError(400, "metric.name: too many different statements about one request", "metric.name")
         entry = label_entry(facts, statement.source, statement.value, now, key=tenant, comment=statement.comment)
-        settings = self._settings
+        settings = self.settings
         async with client.pipeline(transaction=False) as pipe:
             pipe.xadd(settings.stream, {FIELD: orjson.dumps(entry)}, maxlen=settings.max_length, approximate=True)
             pipe.hset(given, statement.source, orjson.dumps([count + 1, orjson.loads(mine)]).decode())

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from router.config.loop import FeedbackConfig
 from router.feedback.entry import KEPT
 
 PREFIX = "bitgear:request"
@@ -20,14 +21,18 @@ def index_key(tenant: str, request_id: str) -> str:
 
 
 class RequestIndex:
-    """Makes index entries from events; `window_s` is how long feedback is taken."""
+    """Makes index entries from events, for as long as feedback is taken."""
 
-    def __init__(self, window_s: float) -> None:
-        self._ttl_s = round(window_s) + LATE_S
+    def __init__(self, settings: FeedbackConfig) -> None:
+        self.settings = settings
+        """Those in force; replaced when they change."""
 
     def __call__(self, event: Mapping[str, Any]) -> tuple[str, bytes, int] | None:
-        """Return (name, JSON, seconds to live); None for a request that no answer was given to."""
+        """Return (name, JSON, seconds to live); None for a request that no answer was given to, or while feedback is off."""
+        if not self.settings.enabled:
+            return None
         tenant, status = event.get("tenant"), event.get("status")
         if tenant is None or event.get("variant") is None or not (status == 499 or 200 <= (status or 0) < 300):
             return None
-        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in KEPT}), self._ttl_s
+        ttl_s = round(self.settings.window_s) + LATE_S
+        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in KEPT}), ttl_s

@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from router.cache.capture import Capture
 from router.config.runtime import Runtime
-from router.config.schema import EventsConfig
+from router.config.schema import Config, EventsConfig
 from router.feedback.implicit import Implicit
 from router.feedback.inbox import Inbox
+from router.feedback.index import RequestIndex
 from router.feedback.judges import Tools
 from router.feedback.metrics import FeedbackMetrics
 from router.feedback.shadow import Server, Shadow
@@ -37,34 +38,50 @@ class Quality:
         self, runtime: Runtime, registry: CollectorRegistry, env: Mapping[str, str], log: logging.Logger
     ) -> None:
         config, redis = runtime.config, runtime.config.redis
-        self._settings = config.feedback
+        self._env = env
+        self._has_redis = runtime.redis_url is not None
         password = env.get(redis.password_env) if redis.password_env else None
         self._inbox = Inbox(runtime.redis_url, config.feedback, timeout_s=redis.timeout_s, password=password)
-        stream = EventsConfig(stream=config.feedback.stream, max_length=config.feedback.max_length, buffer=_BUFFER)
+        self.index = RequestIndex(config.feedback)
+        """By which feedback finds its request; whoever writes events asks it."""
         # Bitgear's own labels are written beside the hot path, as events are.
         self._sink = EventSink(
-            runtime.redis_url, stream, timeout_s=redis.timeout_s, password=password, field="feedback"
+            runtime.redis_url, _stream(config), timeout_s=redis.timeout_s, password=password, field="feedback"
         )
         self._metrics = FeedbackMetrics(registry)
-        self._implicit = Implicit(config.feedback.regeneration_s if runtime.redis_url else 0.0)
-        self._early_stop = runtime.redis_url is not None
+        self._implicit = Implicit(self._regeneration_s(config))
         self._servers: list[Server] = []
-        share = config.shadow.effective_share(config.tuning.mode) if runtime.redis_url else 0.0
-        tools = self._tools(runtime, env)
-        self.shadow = Shadow(config.shadow, share, tools, self._metrics, self._sink.put, log)
+        self._tools_now = self._tools(runtime)
+        self.shadow = Shadow(config.shadow, self._share(config), self._tools_now, self._metrics, self._sink.put, log)
+        self._made_of = _of_judges(runtime)
 
-    def _tools(self, runtime: Runtime, env: Mapping[str, str]) -> Tools:
+    def follow(self, runtime: Runtime) -> None:
+        """Take over a changed configuration; comparisons under way end with what they began with."""
+        config = runtime.config
+        self._inbox.settings = self.index.settings = config.feedback
+        self._sink.follow(_stream(config))
+        self._implicit.within_s = self._regeneration_s(config)
+        if self._made_of != (made_of := _of_judges(runtime)):
+            self._made_of, last, self._servers = made_of, self._servers, []
+            self._tools_now = self._tools(runtime)
+            for server in last:
+                server.close()
+        self.shadow.follow(config.shadow, self._share(config), self._tools_now)
+
+    def _regeneration_s(self, config: Config) -> float:
+        return config.feedback.regeneration_s if self._has_redis else 0.0
+
+    def _share(self, config: Config) -> float:
+        return config.shadow.effective_share(config.tuning.mode) if self._has_redis else 0.0
+
+    def _tools(self, runtime: Runtime) -> Tools:
         shadow = runtime.config.shadow
         tools = Tools(embedding_model=shadow.embedding_model or "", chat_model=shadow.judge_model or "")
-        key = (env.get(shadow.judge_key_env) or None) if shadow.judge_key_env else None
+        key = (self._env.get(shadow.judge_key_env) or None) if shadow.judge_key_env else None
         if shadow.embedding_url and shadow.embedding_model:
             tools = tools._replace(embed=self._server(shadow.embedding_url, key, shadow.judge_timeout_s).post)
-        url, model = shadow.judge_url, shadow.judge_model
-        if url is None and model is not None:
-            # Without an address of its own the model is one of the hosted ones that the sidecar already reaches.
-            hosted = next((v for v in runtime.variants if v.kind == "litellm"), None)
-            url = hosted.urls[0] if hosted is not None else None
-        if url and model:
+        url = _judge_url(runtime)
+        if url and shadow.judge_model:
             tools = tools._replace(chat=self._server(url, key, shadow.judge_timeout_s).post)
         return tools
 
@@ -91,7 +108,7 @@ class Quality:
 
     async def take(self, raw: bytes, tenant: str) -> bytes:
         """Take the body of `POST /v1/feedback`; return the answer's JSON. Raises ApiError."""
-        statement = read_statement(parse_body(raw), self._settings.comment_chars)
+        statement = read_statement(parse_body(raw), self._inbox.settings.comment_chars)
         receipt = await self._inbox.take(statement, tenant)
         if receipt.changed:
             self._metrics.feedback.labels(receipt.group, receipt.kind).inc()
@@ -123,8 +140,29 @@ class Quality:
 
     def finished(self, outcome: Outcome, watch: Watch) -> None:
         """Look at it when it has ended. Never waits."""
-        if self._early_stop:
+        if self._has_redis:
             for label in self._implicit.labels(outcome, watch.digest):
                 self._sink.put(label)
         if watch.sample is not None:
             self.shadow.offer(watch.sample, outcome)
+
+
+def _stream(config: Config) -> EventsConfig:
+    feedback = config.feedback
+    return EventsConfig(stream=feedback.stream, max_length=feedback.max_length, buffer=_BUFFER)
+
+
+def _judge_url(runtime: Runtime) -> str | None:
+    shadow = runtime.config.shadow
+    if shadow.judge_url is not None or shadow.judge_model is None:
+        return shadow.judge_url
+    # Without an address of its own the model is one of the hosted ones that the sidecar already reaches.
+    hosted = next((v for v in runtime.variants if v.kind == "litellm"), None)
+    return hosted.urls[0] if hosted is not None else None
+
+
+def _of_judges(runtime: Runtime) -> tuple[object, ...]:
+    """Return what the judges' connections are made of."""
+    shadow = runtime.config.shadow
+    embedding = shadow.embedding_url, shadow.embedding_model
+    return *embedding, _judge_url(runtime), shadow.judge_model, shadow.judge_key_env, shadow.judge_timeout_s

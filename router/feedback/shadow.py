@@ -50,9 +50,7 @@ class Shadow:
         write: Callable[[Mapping[str, Any]], None],
         log: logging.Logger,
     ) -> None:
-        self._settings = settings
-        self._share = share
-        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
+        self.follow(settings, share, tools)
         self._metrics = metrics
         self._write = write
         self._log = log
@@ -61,6 +59,12 @@ class Shadow:
         """Requests that may be drawn at the trial's share now, as of when."""
         self.drawn_on_trial = 0
         """Requests that were drawn at it."""
+
+    def follow(self, settings: ShadowConfig, share: float, tools: Tools) -> None:
+        """Take over changed settings for what is drawn and judged from now on."""
+        self._settings = settings
+        self._share = share
+        self._judges = [(name, JUDGES[name](tools)) for name in settings.judges]
 
     @property
     def running(self) -> int:

@@ -26,7 +26,10 @@ class KeyRecord(Settings):
         None, description="none: its requests use no cache unless they say so. None: as configured."
     )
     requests_per_minute: float | None = Field(
-        None, gt=0, description="Most requests a minute and worker; above it the client gets 429. None: no limit."
+        None,
+        gt=0,
+        description="Most requests a minute, of all workers that share a Redis together; above it the client gets 429. "
+        "None: no limit.",
     )
     max_concurrent: int | None = Field(
         None, ge=1, description="Most requests in flight per worker; above it the client gets 429. None: no limit."

@@ -1,39 +1,15 @@
-"""All keys as the hot path sees them: one look into a dictionary, limits counted in this worker."""
+"""All keys as the hot path sees them: one look into a dictionary, rates by what is known of all workers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from router.keys.pace import Pace, Usage
 from router.keys.record import KeyRecord, digest
 from router.proxy.errors import ApiError
 
 _BEARER = b"bearer "
-_BURST_S = 10.0
-_LONGEST_WAIT_S = 86_400.0
-"""A key may spend so many seconds of its limit at once."""
-
-
-class Usage:
-    """What one key has in flight, and how many requests it may still send; lives through changes of its record."""
-
-    __slots__ = ("_at", "_tokens", "inflight")
-
-    def __init__(self) -> None:
-        self.inflight = 0
-        self._tokens = -1.0
-        self._at = 0.0
-
-    def take(self, per_minute: float, now: float) -> float:
-        """Take one request; return 0, or the seconds after which there is room for it, a day at most."""
-        rate = per_minute / 60.0
-        most = max(1.0, rate * _BURST_S)
-        self._tokens = most if self._tokens < 0 else min(most, self._tokens + (now - self._at) * rate)
-        self._at = now
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
-            return 0.0
-        return min(_LONGEST_WAIT_S, (1.0 - self._tokens) / rate)
 
 
 class Admitted:
@@ -69,7 +45,9 @@ class KeyTable:
         records: Mapping[str, KeyRecord],
         previous: KeyTable | None = None,
         clock: Callable[[], float] = time.time,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace if pace is not None else Pace()
         self._clock = clock
         usages: dict[str, Usage] = previous.usages() if previous is not None else {}
         self._by_digest = {r.sha256: (name, r, usages.get(r.sha256) or Usage()) for name, r in records.items()}
@@ -102,10 +80,11 @@ class KeyTable:
             words = f"This API key has {usage.inflight} requests in flight, as many as it may."
             raise ApiError(429, words, None, "rate_limit_exceeded", 1.0)
         if record.requests_per_minute is not None:
-            wait_s = usage.take(record.requests_per_minute, now)
+            wait_s = usage.take(self._pace.allowed(record.requests_per_minute), now)
             if wait_s > 0:
                 words = f"This API key may send {record.requests_per_minute:g} requests a minute."
                 raise ApiError(429, words, None, "rate_limit_exceeded", wait_s)
+            self._pace.mark(record.sha256, usage, record.requests_per_minute)
         return Admitted(name, record, usage)
 
 
@@ -119,4 +98,4 @@ def _key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     return other
 
 
-__all__ = ["Admitted", "KeyTable", "Usage"]
+__all__ = ["Admitted", "KeyTable"]

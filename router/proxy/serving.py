@@ -12,6 +12,7 @@ from router.config.runtime import Runtime
 from router.config.schema import Config
 from router.control.apply import BadDocument, Mistake, check_tuning, next_runtime
 from router.control.document import ControlDocument
+from router.keys.pace import Pace
 from router.keys.table import KeyTable
 from router.proxy.cache_setup import build_caching
 from router.proxy.caching import Caching
@@ -44,7 +45,15 @@ class Serving(NamedTuple):
 class Builder:
     """Makes the next `Serving` of the last one: what stays the same is the same object. `base` is the worker's file."""
 
-    def __init__(self, base: Runtime, scorer: Classifier, env: Mapping[str, str], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        base: Runtime,
+        scorer: Classifier,
+        env: Mapping[str, str],
+        log: logging.Logger,
+        pace: Pace | None = None,
+    ) -> None:
+        self._pace = pace if pace is not None else Pace()
         self.base = base
         self._scorer = scorer
         self._env = env
@@ -81,4 +90,4 @@ class Builder:
     def _keys(self, document: ControlDocument, last: KeyTable | None) -> KeyTable | None:
         if document.keys is None and not self.base.config.keys:
             return None
-        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last)
+        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last, pace=self._pace)

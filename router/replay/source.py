@@ -35,13 +35,13 @@ def from_stream(
 
     Ends with what the stream holds when it is read: entries that come meanwhile may or may not be in.
     """
-    import redis
+    from redis.exceptions import RedisError
 
     from router.config.problems import masked
+    from router.store.client import open_blocking
 
-    options: dict[str, Any] = {"password": password} if password else {}
     try:
-        client = redis.Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, **options)
+        client = open_blocking(url, password=password, timeout_s=timeout_s)
         with client:
             start = "-" if since is None else str(int(since * 1000))
             newest: Any = client.xrevrange(stream, count=1)
@@ -52,7 +52,7 @@ def from_stream(
                 if len(page) < _PAGE:
                     return
                 start = f"({page[-1][0].decode()}"
-    except (redis.RedisError, OSError, ValueError) as error:
+    except (RedisError, OSError, ValueError) as error:
         if isinstance(error, SourceError):
             raise
         raise SourceError(f"{masked(url)}: {masked(str(error))}") from None
@@ -62,16 +62,16 @@ def newest(
     url: str, stream: str, most: int, *, password: str | None = None, since: float = 0.0, timeout_s: float = 5.0
 ) -> list[dict[str, Any]]:
     """Return a stream's newest events, at most `most`, oldest first, those since a Unix time. Raises SourceError."""
-    import redis
+    from redis.exceptions import RedisError
 
     from router.config.problems import masked
+    from router.store.client import open_blocking
 
-    options: dict[str, Any] = {"password": password} if password else {}
     try:
-        client = redis.Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, **options)
+        client = open_blocking(url, password=password, timeout_s=timeout_s)
         with client:
             entries: Any = client.xrevrange(stream, min=str(int(since * 1000)), count=most)
-    except (redis.RedisError, OSError) as error:
+    except (RedisError, OSError, ValueError) as error:
         raise SourceError(f"{masked(url)}: {masked(str(error))}") from None
     return [_event(fields.get(b"event", b""), f"entry {key.decode()}") for key, fields in reversed(entries)]
 

@@ -52,7 +52,7 @@ class SinkStats:
     state: State
     """starting: no answer yet; up; down: Redis is away, events are kept; off: nothing is kept; stopped."""
     index_failed: int = 0
-    """Index entries that Redis did not take: no feedback can be given on these requests."""
+    """Index entries that were not kept (no room, or Redis did not take them): nobody can give feedback on these."""
 
 
 Index = Callable[[Mapping[str, object]], "tuple[str, bytes, int] | None"]
@@ -62,7 +62,7 @@ Index = Callable[[Mapping[str, object]], "tuple[str, bytes, int] | None"]
 class EventSink:
     """A bounded buffer, and one task that empties it into a stream.
 
-    `url` is None where there is no Redis: then, and when events are disabled, `put` does nothing.
+    `url` is None where there is no Redis: then, and when events are disabled and there is no index, `put` does nothing.
     """
 
     def __init__(
@@ -95,21 +95,49 @@ class EventSink:
         self._used = False
         self._written = 0
         self._dropped = 0
-        self._state: State = "starting" if url and settings.enabled else "off"
+        self._state: State = "starting" if url and (settings.enabled or index is not None) else "off"
 
     def put(self, event: Mapping[str, object]) -> None:
         """Keep one event for writing; when that cannot be done it is counted as dropped. Never waits or raises."""
         if self._state == "off":
             return
+        entry = self._entry(event)
+        if not self._settings.enabled:
+            self._keep(b"", entry)
+            return
         try:
             data = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
-            entry = self._index(event) if self._index is not None else None
         except Exception:
             # Whatever an event holds, the request that made it goes on.
-            data, entry = b"", None
-        full = len(self._buffer) >= self._settings.buffer
-        if self._state == "stopped" or full or not 0 < len(data) <= LONGEST_EVENT:
+            data = b""
+        if not 0 < len(data) <= LONGEST_EVENT:
             self._dropped += 1
+            data = b""
+        self._keep(data, entry)
+
+    def put_index(self, event: Mapping[str, object]) -> None:
+        """Keep only the index entry of a request whose event is left out. Never waits or raises."""
+        if self._state != "off":
+            self._keep(b"", self._entry(event))
+
+    def follow(self, settings: EventsConfig) -> None:
+        """Take over the limits of a changed configuration; name of the stream and `enabled` stay as they began."""
+        began = self._settings
+        self._settings = settings.model_copy(update={"stream": began.stream, "enabled": began.enabled})
+
+    def _entry(self, event: Mapping[str, object]) -> tuple[str, bytes, int] | None:
+        try:
+            return self._index(event) if self._index is not None else None
+        except Exception:
+            self._index_failed += 1
+            return None
+
+    def _keep(self, data: bytes, entry: tuple[str, bytes, int] | None) -> None:
+        if not data and entry is None:
+            return
+        if self._state == "stopped" or len(self._buffer) >= self._settings.buffer:
+            self._dropped += bool(data)
+            self._index_failed += entry is not None
             return
         self._buffer.append((data, entry))
         self._wake.set()
@@ -131,7 +159,8 @@ class EventSink:
             _, late = await asyncio.wait([self._task], timeout=deadline_s)
             await end(late)
         await self._close()
-        self._dropped += len(self._buffer)
+        self._dropped += sum(bool(data) for data, _ in self._buffer)
+        self._index_failed += sum(entry is not None for _, entry in self._buffer)
         self._buffer.clear()
         if self._state != "off":
             self._state = "stopped"
@@ -144,7 +173,8 @@ class EventSink:
             self._wake.clear()
             if self._stopping.is_set() and not self._buffer:
                 return
-            await self._wait(LINGER_S)
+            if len(self._buffer) < BATCH:
+                await self._wait(LINGER_S)
             failure = await self._attempt()
             if failure is not None and self._used:
                 # A connection that was idle may have been closed in good order: a new one is worth one try.
@@ -187,7 +217,7 @@ class EventSink:
         self._used = True
         for _ in batch:
             self._buffer.popleft()
-        self._written += len(batch)
+        self._written += sum(bool(data) for data, _ in batch)
         return None
 
     async def _write(self, batch: list[tuple[bytes, tuple[str, bytes, int] | None]]) -> None:
@@ -201,10 +231,13 @@ class EventSink:
             self._uncertain = 0
             return
         await self._write_index([entry for _, entry in batch if entry is not None])
+        if not any(data for data, _ in batch):
+            return
         settings = self._settings
         async with self._client.pipeline(transaction=True) as pipe:
             for data, _ in batch:
-                pipe.xadd(settings.stream, {self._field: data}, maxlen=settings.max_length, approximate=True)
+                if data:
+                    pipe.xadd(settings.stream, {self._field: data}, maxlen=settings.max_length, approximate=True)
             pipe.set(self._marker, str(self._batches + 1), ex=_MARKER_TTL_S)
             self._uncertain = len(batch)
             await pipe.execute()

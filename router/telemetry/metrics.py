@@ -68,6 +68,12 @@ class Metrics:
         self._replicas: set[tuple[str, str, str]] = set()
         self._shown: set[tuple[str, str, str, str]] = set()
 
+    def set_gpu_hour(self, gpu_hour: float | None) -> None:
+        """Count money by another price from now on."""
+        self._gpu_hour = gpu_hour
+        for place in self._places.values():
+            place.gpu_hour = gpu_hour
+
     def recent(self, group: str, now: float, seconds: int) -> Rate:
         """Return this worker's rates of a group over the last `seconds` (301 at most), all its requests together."""
         rates = [place.rates.rate(now, seconds) for key, place in self._places.items() if key[0] == group]

@@ -20,7 +20,7 @@ class Place:
     def __init__(self, families: f.Families, labels: tuple[str, str, str, str], gpu_hour: float | None) -> None:
         self.labels = labels
         self.rates = Rates()
-        self._gpu_hour = gpu_hour
+        self.gpu_hour = gpu_hour
         self._counts: list[Count] = []
         self._spreads: list[Spread] = []
 
@@ -80,7 +80,7 @@ class Place:
             itl = outcome.itl_s
             if itl is not None:
                 self._itl.add(itl)
-        cost = cost_of(outcome, chosen, self._gpu_hour)
+        cost = cost_of(outcome, chosen, self.gpu_hour)
         self._gpu_seconds.pending += cost.gpu_s
         self._cost.pending += cost.money
         self._full_gpu_seconds.pending += cost.full_gpu_s

@@ -10,10 +10,10 @@ class Sampler:
     unbiased sums (Horvitz and Thompson, 1952).
     """
 
-    __slots__ = ("_before", "_count", "_per_s", "_second")
+    __slots__ = ("_before", "_count", "_second", "per_s")
 
     def __init__(self, per_s: float) -> None:
-        self._per_s = per_s
+        self.per_s = per_s
         self._second = -1
         self._count = self._before = 0
 
@@ -25,7 +25,7 @@ class Sampler:
             self._second, self._count = second, 0
         self._count += 1
         rate = max(self._count, self._before)
-        return 1.0 if rate <= self._per_s else self._per_s / rate
+        return 1.0 if rate <= self.per_s else self.per_s / rate
 
 
 __all__ = ["Sampler"]

@@ -9,7 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from router.config.schema import Config
 from router.decision import Decision
+from router.feedback.entry import facts_of
 from router.proxy.deciding import Question
 from router.proxy.outcome import Outcome
 from router.proxy.surface import ROUTE
@@ -25,6 +27,9 @@ class Sink(Protocol):
 
     def put(self, event: Mapping[str, object]) -> None:
         """Take one event."""
+
+    def put_index(self, event: Mapping[str, object]) -> None:
+        """Take of one event only what feedback finds the request by."""
 
 
 class Telemetry:
@@ -45,11 +50,18 @@ class Telemetry:
         self.log = log
         self.tracing = tracing
         self.drift = drift
-        self._access_log = access_log
+        self.access_log = access_log
+        """Whether each request gets a log line."""
         self._sink = sink
         self._sampler = Sampler(events_per_s)
         self.events_left_out = 0
         """Events that were not made because there were too many."""
+
+    def follow(self, config: Config) -> None:
+        """Take over what a changed configuration says of events, log lines and prices."""
+        self._sampler.per_s = config.events.max_per_s
+        self.access_log = config.logging.access
+        self.metrics.set_gpu_hour(config.cost.gpu_hour)
 
     def retried(self, outcome: Outcome, why: str) -> None:
         """Tell of an attempt that failed and may be taken over by another replica."""
@@ -64,7 +76,7 @@ class Telemetry:
             outcome.trace.finish(outcome)
         if outcome.error is not None and outcome.error != "client_left":
             self._failed(outcome)
-        if self._access_log:
+        if self.access_log:
             self._access(outcome)
         if self._sink is not None and outcome.decision is not None and outcome.endpoint is not ROUTE:
             self._put(self._sink, outcome)
@@ -109,6 +121,8 @@ class Telemetry:
         kept = self._sampler.probability(outcome.ended)
         if kept < 1.0 and random.random() >= kept:
             self.events_left_out += 1
+            # Feedback may be given on any answer, recorded or not.
+            sink.put_index({**facts_of(outcome), "status": outcome.status})
             return
         event = event_of(outcome)
         if kept < 1.0:

@@ -62,24 +62,27 @@ class Quality:
         self._edges = [quantiles([r.risks[k] for r in made], STRATA) for k in range(len(facts.variants))]
         offered: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
         self._strata = [tuple(map(bin_of, arrival.risks, self._edges)) for arrival in made]
-        for arrival, strata in zip(made, self._strata, strict=True):
+        # Events that were left out are told by those that were kept (Horvitz and Thompson, 1952).
+        self._weights = [records[i].weight for i in places]
+        for arrival, strata, weight in zip(made, self._strata, self._weights, strict=True):
             for cell in enumerate(strata):
                 row = offered[cell]
-                row[0] += 1.0
-                row[1] += arrival.risks[cell[0]]
+                row[0] += weight
+                row[1] += weight * arrival.risks[cell[0]]
         self.risk = {key: row[1] / row[0] for key, row in offered.items()}
         labelled: dict[tuple[int, int], float] = defaultdict(float)
         pieces = [p for p in evidence.pieces if p.variant in index]
         cells = [(index[p.variant], self._strata[self._position[p.record]][index[p.variant]]) for p in pieces]
-        for cell in cells:
-            labelled[cell] += 1.0
-        n = float(max(1, len(records)))
+        weights = [records[p.record].weight for p in pieces]
+        for cell, weight in zip(cells, weights, strict=True):
+            labelled[cell] += weight
+        n = max(1.0, math.fsum(self._weights))
         self._served = [p.served for p in pieces]
         self._drawn = [p.propensity for p in pieces]
         # Estimated by how often it happened, which is more exact than the probabilities themselves (Hirano, Imbens and
         # Ridder, 2003), and counts the labels of full precision's shadow too, whose variant nobody was served.
         self._base = [
-            Sample(cell[0], cell[1], labelled[cell] / n, piece.difference, piece.weight, i % FOLDS)
+            Sample(cell[0], cell[1], labelled[cell] / n, piece.difference, piece.weight * weights[i], i % FOLDS)
             for i, (piece, cell) in enumerate(zip(pieces, cells, strict=True))
         ]
         self.fitted: Fitted = prepare(self._base, self.risk)
@@ -92,8 +95,11 @@ class Quality:
     def value(self, choices: Sequence[int]) -> dict[str, Estimate]:
         """Return each estimator's difference from full precision when request i goes to `choices[i]`."""
         cells = zip(choices, (row[k] for row, k in zip(self._strata, choices, strict=True)), strict=True)
-        counts = {cell: count for cell, count in Counter(cells).items() if cell[0] not in self._top}
-        n = max(1, len(choices))
+        counts: dict[tuple[int, int], float] = defaultdict(float)
+        for (cell, weight), count in Counter(zip(cells, self._weights, strict=True)).items():
+            if cell[0] not in self._top:
+                counts[cell] += weight * count
+        n = max(1.0, math.fsum(self._weights))
         mass = {cell: count / n for cell, count in counts.items()}
         setting = Setting(len(self._base), mass, self.risk, self._confidence, self.fitted)
         return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}

@@ -160,7 +160,15 @@ def _record(event: Mapping[str, Any]) -> Record:
         ok=error is None and 200 <= status < 300,
         ttft_target_s=targets[0],
         e2e_target_s=targets[1],
+        weight=1.0 / _kept(event),
     )
+
+
+def _kept(event: Mapping[str, Any]) -> float:
+    kept = float(event.get("sampled", 1.0))
+    if not 0.0 < kept <= 1.0:
+        raise ValueError("not a probability")
+    return kept
 
 
 def _option(row: list[Any]) -> Option:

@@ -70,3 +70,5 @@ class Record(NamedTuple):
     e2e_target_s: float | None = None
     others: tuple[Label, ...] = ()
     """Labels of variants that were only asked in its shadow: full precision answered, and a lower one was compared."""
+    weight: float = 1.0
+    """How many requests it stands for: 1 over the probability with which its event was kept."""

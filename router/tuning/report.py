@@ -124,6 +124,17 @@ def _seen(report: Mapping[str, Any]) -> list[str]:
             f"then {c['itl_base'] * 1e3:.1f} ms + {c['itl_per_running'] * 1e3:.2f} ms per running request a token{slots} "
             f"(seen up to {c['most_seen']:.0f} running)."
         )
+    for row in report.get("judges", []):
+        kappa = "none" if row["kappa"] is None else f"{row['kappa']:.2f}"
+        out.append(
+            f"- Judge `{row['judge']}` against people: {row['pairs']} answers, agreed {row['agreed']:.1%} "
+            f"(by chance {row['expected']:.1%}), kappa {kappa}."
+        )
+    for row in report.get("calibration", []):
+        out.append(
+            f"- Risks of {row['precision']} against {row['pairs']} pairs: calibration error {row['error']:.4f}, "
+            f"bias {row['bias']:+.4f}."
+        )
     error = report.get("load_model_error")
     if error:
         out.append(f"- Load model on held-out time: {', '.join(f'{k} off by {v:.1%}' for k, v in error.items())}.")

@@ -36,15 +36,17 @@ class TuningService:
         return {"group": group, "accepted": True, "dry_run": dry_run}
 
     async def status(self) -> dict[str, Any]:
-        """Return every group's tuning, its canary, and the last jobs."""
+        """Return every group's tuning, its canary, the last jobs, and what the newest said of judges and risks."""
         document = await self._documents.current()
-        groups = {
-            name: {
+        groups = {}
+        for name in sorted(self._groups):
+            state = await self._jobs.state(name)
+            groups[name] = {
                 **document.groups.get(name, GroupTuning()).model_dump(mode="json"),
+                "judges": state.get("judges", []),
+                "calibration": state.get("calibration", []),
                 "jobs": await self._jobs.recent(name, 5),
             }
-            for name in sorted(self._groups)
-        }
         return {"version": document.version, "groups": groups}
 
     async def pause(self, group: str, by: str, *, paused: bool = True) -> dict[str, Any]:

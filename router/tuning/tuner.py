@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from router.config.loop import TuningConfig
 from router.control.document import Canary, ControlDocument, GroupTuning
+from router.feedback.agreement import agreements
 from router.tuning import canary as trials
 from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
+from router.tuning.calibration import calibrations
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
@@ -135,6 +137,12 @@ class Tuner:
             "report": report_of(verdict, settings, group.facts, current),
         }
         state["job_at"] = now
+        # What operators and every worker's gauges show of it until the next job.
+        for name_of, rows in (
+            ("judges", [one._asdict() for one in agreements(records)]),
+            ("calibration", [one._asdict() for one in calibrations(records, verdict.evidence, group.facts)]),
+        ):
+            state[name_of] = job["report"][name_of] = rows
         if verdict.choice is not None:
             state["expected"] = {v: [e.mean, e.lower] for v, e in verdict.expected.items()}
             state["curves"] = {v: _finite(c) for v, c in verdict.curves.items()}

@@ -95,6 +95,15 @@ async def test_feedback_finds_its_answer_and_the_last_word_holds(bitgear: Start,
         assert await metric(gear, "bitgear_feedback_total") == 3
 
 
+async def test_an_answer_whose_event_is_left_out_is_still_found(bitgear: Start, redis_url: str) -> None:
+    async with simulated(FAST, model="g", precision="int8") as int8:
+        config = {**PATIENT, "events": {"max_per_s": 1e-6}}
+        gear = await bitgear({"int8": int8}, redis_url=redis_url, config=config)
+        names = [await asked(gear) for _ in range(3)]
+        assert [(await say(gear, {"request_id": name, "thumbs": "up"}))[0] for name in names] == [200] * 3
+        assert labels(redis_url, "bitgear:events", b"event") == []
+
+
 async def test_only_who_asked_may_say_and_only_in_time(bitgear: Start, redis_url: str) -> None:
     async with simulated(FAST, model="g", precision="int8") as int8:
         gear = await bitgear({"int8": int8}, redis_url=redis_url, config=PATIENT)

@@ -123,7 +123,7 @@ def test_a_blend_is_the_mean_of_its_highest_scores() -> None:
     assert Blend(members, 1).contributions(seen) == {"word": 2.5}
 
 
-def test_a_guarded_score_is_that_of_the_hardest_beginning() -> None:
+def test_a_guarded_score_is_that_of_the_hardest_piece() -> None:
     model = Guarded(Fixed({b"prove": 1.0, b"sea": -2.0}), "fixed", 0.25)
     hard = "Now prove what I said about that number. " * 3
     assert model.score(extract(view({"prompt": hard}))) == 1.0
@@ -131,6 +131,9 @@ def test_a_guarded_score_is_that_of_the_hardest_beginning() -> None:
     assert model.inner.score(attacked) == -1.0
     assert model.score(attacked) == 0.75
     assert model.contributions(attacked) == {"prove": 1.0, "slack": -0.25}
+    before = extract(view({"prompt": "The sea is wide and old, as we said. " + hard}))
+    assert model.inner.score(before) == -1.0
+    assert model.score(before) == 0.75
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from classifier import data
 from classifier.cli import build_app
 from classifier.crossval import run, tables
-from classifier.fit import group_folds
 from classifier.scoring import load
 from classifier.train import question_key, training_outcomes
 
@@ -137,15 +136,6 @@ def test_the_table_has_every_protocol(folder: Path) -> None:
     }
     assert by_name["oracle"] > by_name["linear"] > by_name["random"]
     assert all(row["apgr_low"] <= row["apgr"] <= row["apgr_high"] for row in rows if row["model"] != "random")
-
-
-def test_groups_are_never_split() -> None:
-    groups = [f"g{number % 37}" for number in range(500)]
-    fold = group_folds(groups, 5, 0)
-    for group in set(groups):
-        assert len({fold[i] for i, name in enumerate(groups) if name == group}) == 1
-    sizes = [int((fold == number).sum()) for number in range(5)]
-    assert max(sizes) - min(sizes) <= 20
 
 
 def test_eval_prints_baselines(folder: Path) -> None:

@@ -18,6 +18,14 @@ def test_whatever_is_appended_one_beginning_is_mostly_the_request() -> None:
         assert any(len(piece.words & alone.words) >= 0.7 * len(piece.words) for piece in pieces), length
 
 
+def test_whatever_is_put_before_it_one_end_is_mostly_the_request() -> None:
+    prompt = "Prove that there are infinitely many primes, and give the least one above 1000. " * 2
+    alone = extract(view({"prompt": prompt}))
+    for length in range(10, 700, 60):
+        pieces = windows(extract(view({"prompt": ("poem story sea wide " * 40)[:length] + " " + prompt})))
+        assert any(len(piece.words & alone.words) >= 0.7 * len(piece.words) for piece in pieces), length
+
+
 def test_pieces_carry_the_length_of_the_whole() -> None:
     features = extract(view({"prompt": "Tell me about the sea and the wind there. " * 12}))
     pieces = windows(features)

@@ -12,6 +12,7 @@ from router.config.describe import at, nullable
 from router.config.show import redacted
 from router.control.apply import next_runtime, plain
 from router.control.document import ControlDocument
+from router.control.live import FIXED, LIVE
 from router.control.merge import Path, merge
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -20,6 +21,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     428: {"description": "If-Match is missing"},
     503: {"description": "Redis is away"},
 }
+WHEN = "$changes"
+"""Beside the sections: which fields may change while Bitgear runs (`live`), and why others need a restart."""
 DryRun = Annotated[bool, Query(description="Change nothing; return the difference and what it would have done.")]
 Reason = Annotated[str, Query(max_length=500, description="Why, for the audit log.")]
 
@@ -32,7 +35,8 @@ def routes(admin: Admin) -> APIRouter:
     async def read(response: Response) -> dict[str, Any]:
         serving = admin.serving()
         response.headers["etag"] = f'"{serving.document.version}"'
-        return {key: redacted(value) for key, value in plain(serving.config).items()}
+        shown: dict[str, Any] = {key: redacted(value) for key, value in plain(serving.config).items()}
+        return {**shown, WHEN: {"live": list(LIVE), "restart": FIXED}}
 
     @router.put("/admin/config", summary="Replace the configuration", responses=_ERRORS)
     async def replace(
@@ -43,7 +47,7 @@ def routes(admin: Admin) -> APIRouter:
         reason: Reason = "",
     ) -> ChangedView:
         def edit(document: ControlDocument) -> ControlDocument:
-            return with_config(admin, document, restored(wanted, _effective(admin, document)))
+            return with_config(admin, document, restored(_without(wanted), _effective(admin, document)))
 
         return _told(response, await change(admin, request, edit, reason=reason, required=True, dry_run=dry_run))
 
@@ -57,12 +61,17 @@ def routes(admin: Admin) -> APIRouter:
     ) -> ChangedView:
         def edit(document: ControlDocument) -> ControlDocument:
             effective = _effective(admin, document)
-            wanted: dict[str, Any] = merge(effective, restored(patch, effective), _keeps_null)
+            wanted: dict[str, Any] = merge(effective, restored(_without(patch), effective), _keeps_null)
             return with_config(admin, document, wanted)
 
         return _told(response, await change(admin, request, edit, reason=reason, required=True, dry_run=dry_run))
 
     return router
+
+
+def _without(given: dict[str, Any]) -> dict[str, Any]:
+    # What was read may be put back as it is.
+    return {key: value for key, value in given.items() if key != WHEN}
 
 
 def _effective(admin: Admin, document: ControlDocument) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from router.admin.context import Admin
 from router.state import Fleet, Replica, Variant
 from router.store.events import SinkStats
 from router.telemetry import Window
+from router.telemetry.rates import WINDOWS, Rate
 
 
 class ReplicaView(BaseModel):
@@ -33,13 +34,9 @@ class ReplicaView(BaseModel):
     last_error: str | None = Field(description="Why it is not ready.")
 
 
-class WindowView(BaseModel):
-    """What one place did in one sliding window, all workers together; rates are per second."""
+class RatesView(BaseModel):
+    """What was done in one sliding window, all workers together; rates are per second."""
 
-    group: str
-    variant: str
-    replica: str = Field(description="Its number; none for requests that got nowhere.")
-    scenario: str
     window: str = Field(description="10s, 1m or 5m.")
     requests_per_s: float
     prompt_tokens_per_s: float
@@ -49,6 +46,15 @@ class WindowView(BaseModel):
     )
     goodput_requests_per_s: float = Field(description="Requests that met them.")
     goodput_tokens_per_s: float = Field(description="Generated tokens of those.")
+
+
+class WindowView(RatesView):
+    """The same for one place."""
+
+    group: str
+    variant: str
+    replica: str = Field(description="Its number; none for requests that got nowhere.")
+    scenario: str
 
 
 class VariantView(BaseModel):
@@ -81,13 +87,14 @@ class ControlView(BaseModel):
 
 
 class StatusView(BaseModel):
-    """The whole of one worker."""
+    """The whole of one worker; of its machine in `windows`."""
 
     ready: bool = Field(description="Every group has a variant that serves.")
     policy_version: str
     uptime_s: float
     redis: str = Field(description="State of the event sink.")
     control: ControlView
+    windows: list[RatesView] = Field(description="All groups, of all workers of this machine.")
     variants: list[VariantView]
 
 
@@ -117,6 +124,7 @@ def routes(admin: Admin) -> APIRouter:
     async def status() -> StatusView:
         serving = admin.serving()
         stats = admin.follow()
+        admin.update_metrics()
         return StatusView(
             ready=not _groups_without_variant(serving.fleet),
             policy_version=serving.version,
@@ -128,6 +136,7 @@ def routes(admin: Admin) -> APIRouter:
                 refused_version=stats.refused[0] if stats.refused else None,
                 refused_because=stats.refused[1] if stats.refused else None,
             ),
+            windows=_totals(admin.metrics.windows()),
             variants=_views(serving.fleet),
         )
 
@@ -150,9 +159,20 @@ def routes(admin: Admin) -> APIRouter:
 
 
 def _window_view(window: Window) -> WindowView:
-    rates = {f"{name}_per_s": round(value, 4) for name, value in window.rate._asdict().items()}
     place = {k: v for k, v in window._asdict().items() if k != "rate"}
-    return WindowView(**place, **rates)
+    return WindowView(**place, **_rates(window.rate))
+
+
+def _totals(windows: list[Window]) -> list[RatesView]:
+    """Return the sums over all places, the shortest window first; zeros where nothing was asked yet."""
+    sums = {name: [0.0] * len(Rate._fields) for name in WINDOWS}
+    for one in windows:
+        sums[one.window] = [a + b for a, b in zip(sums[one.window], one.rate, strict=True)]
+    return [RatesView(window=name, **_rates(Rate(*values))) for name, values in sums.items()]
+
+
+def _rates(rate: Rate) -> dict[str, Any]:
+    return {f"{name}_per_s": round(value, 4) for name, value in rate._asdict().items()}
 
 
 def _groups_without_variant(fleet: Fleet) -> list[str]:

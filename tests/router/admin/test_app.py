@@ -60,6 +60,19 @@ async def test_variants_show_their_live_state(bitgear: Start, up: ScriptedUpstre
     assert replica["last_error"] is None
 
 
+async def test_status_tells_what_was_done_in_each_window(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    idle = (await get(gear, "/admin/status")).json()["windows"]
+    assert [(w["window"], w["requests_per_s"]) for w in idle] == [("10s", 0.0), ("1m", 0.0), ("5m", 0.0)]
+    for scenario in ("batch", "realtime"):
+        await fetch(gear.url, "/v1/chat/completions", chat(model="g"), [("x-bitgear-scenario", scenario)])
+    await until(lambda: gear.worker.app.inflight == 0)
+    longest = (await get(gear, "/admin/status")).json()["windows"][2]
+    # Both scenarios together.
+    assert longest["requests_per_s"] == round(2 / 300, 4)
+    assert longest["completion_tokens_per_s"] > 0
+
+
 async def test_a_replica_that_is_out_says_why(bitgear: Start, up: ScriptedUpstream) -> None:
     gear = await bitgear({"fp16": up.url})
     await up.stop()

@@ -65,6 +65,24 @@ async def test_a_key_limits_groups_and_rate_in_openais_words(operator: Operator)
     await wrong.close()
 
 
+async def test_a_scenario_is_the_headers_then_the_keys_then_the_groups(operator: Operator) -> None:
+    key = (await operator("POST", "/admin/keys", {"name": "app", "scenario": "batch"})).json()["key"]
+    plain = (await operator("POST", "/admin/keys", {"name": "plain"})).json()["key"]
+    config = (await operator("GET", "/admin/config")).json()
+    config["groups"]["g"]["scenario"] = "edge"
+    assert (await operator("PUT", "/admin/config", config, if_match="*")).status_code == 200
+
+    async def scenario(who: str, *more: tuple[str, str]) -> str:
+        headers = [("authorization", f"Bearer {who}"), *more]
+        answer = await fetch(operator.gear.url, "/v1/route", chat(model="g"), headers)
+        return str(answer.json()["decision"]["scenario"])
+
+    assert await scenario(key, ("x-bitgear-scenario", "realtime")) == "realtime"
+    assert await scenario(key) == "batch"
+    assert await scenario(plain) == "edge"
+    assert await scenario(plain, ("x-bitgear-scenario", "batch")) == "batch"
+
+
 @pytest.mark.parametrize(
     "body", [{}, {"name": ""}, {"name": "a b"}, {"name": "a", "requests_per_minute": 0}, {"name": "a", "x": 1}]
 )

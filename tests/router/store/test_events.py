@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from router.config.loop import FeedbackConfig
 from router.config.schema import EventsConfig
+from router.feedback.index import RequestIndex
 from router.store.events import EventSink, SinkStats
 from router.store.valkey import PrivateValkey
 
@@ -263,3 +265,34 @@ def test_every_event_is_kept_or_counted(events: list[dict[str, object]]) -> None
     stats = sink.stats()
     assert stats.buffered + stats.dropped == len(events)
     assert stats.buffered <= 16
+
+
+async def test_an_event_left_out_is_still_found_and_never_without_bound(server: PrivateValkey) -> None:
+    index = RequestIndex(FeedbackConfig(window_s=60))
+    sink = EventSink(server.url, EventsConfig(buffer=16), timeout_s=5.0, index=index)
+    for number in range(20):
+        sink.put_index({"id": f"r{number}", "tenant": "t", "variant": "int8", "status": 200})
+    assert sink.stats() == SinkStats(0, 0, 16, "starting", 4)
+    sink.start()
+    await until(lambda: sink.stats().buffered == 0)
+    await sink.stop()
+    with Redis.from_url(server.url) as client:
+        assert sorted(client.scan_iter("bitgear:request:*")) == sorted(
+            f"bitgear:request:t:r{n}".encode() for n in range(16)
+        )
+        assert client.xlen(SETTINGS.stream) == 0
+    assert sink.stats() == SinkStats(0, 0, 0, "stopped", 4)
+
+
+async def test_without_events_requests_are_still_found(server: PrivateValkey) -> None:
+    index = RequestIndex(FeedbackConfig(window_s=60))
+    sink = EventSink(server.url, EventsConfig(enabled=False), timeout_s=5.0, index=index)
+    sink.start()
+    sink.put({"id": "r", "tenant": "t", "variant": "int8", "status": 200})
+    index.settings = FeedbackConfig(enabled=False)
+    sink.put({"id": "later", "tenant": "t", "variant": "int8", "status": 200})
+    await until(lambda: sink.stats().buffered == 0)
+    await sink.stop()
+    with Redis.from_url(server.url) as client:
+        assert list(client.scan_iter("bitgear:request:*")) == [b"bitgear:request:t:r"]
+        assert client.xlen(SETTINGS.stream) == 0

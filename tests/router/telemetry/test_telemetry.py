@@ -34,9 +34,13 @@ class Sink:
 
     def __init__(self) -> None:
         self.events: list[Mapping[str, object]] = []
+        self.found_by: list[Mapping[str, object]] = []
 
     def put(self, event: Mapping[str, object]) -> None:
         self.events.append(event)
+
+    def put_index(self, event: Mapping[str, object]) -> None:
+        self.found_by.append(event)
 
 
 @pytest.fixture

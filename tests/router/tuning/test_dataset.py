@@ -162,3 +162,10 @@ async def test_broken_entries_are_counted_and_stop_nothing(
     assert found.events == 5
     assert found.events_broken >= 2
     assert found.labels_broken == 4
+
+
+async def test_an_event_that_was_kept_by_chance_stands_for_more(server: PrivateValkey, redis: Redis) -> None:
+    put(redis, event("all"), event("some", sampled=0.25), event("broken", sampled=0.0))
+    found = await read(server)
+    assert [(r.id, r.weight) for r in found.records] == [("all", 1.0), ("some", 4.0)]
+    assert found.events_broken == 1
