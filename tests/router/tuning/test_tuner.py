@@ -128,6 +128,7 @@ async def test_traffic_that_turns_hard_moves_to_full_precision_by_itself(redis: 
     assert truth(lived.world, await lived.thresholds(), count=1500).quality >= BOUND
 
 
+@pytest.mark.soak
 async def test_harder_than_the_risks_say_is_answered_within_6000_requests(redis: Redis) -> None:
     lived = Lived(RICH, redis, seed=7, settings=QUICK, start=START)
     await lived.live(1000, 500)
@@ -139,6 +140,7 @@ async def test_harder_than_the_risks_say_is_answered_within_6000_requests(redis:
     assert "published" in await statuses(lived)
 
 
+@pytest.mark.soak
 async def test_a_variant_at_half_speed_makes_a_new_job_within_1000_requests(redis: Redis) -> None:
     lived = Lived(RICH.but(rate=6.0), redis, seed=8, settings=QUICK, start=START)
     await lived.live(2000, 1000)
@@ -156,6 +158,7 @@ async def test_a_variant_at_half_speed_makes_a_new_job_within_1000_requests(redi
     assert "int4 takes" in jobs[0]["reason"]
 
 
+@pytest.mark.soak
 async def test_one_poisoned_key_neither_stops_a_variant_nor_moves_a_threshold(redis: Redis) -> None:
     world = RICH.but(feedback=0.3, poison=0.0, poisoned_share=0.6)
     lived = Lived(world, redis, seed=9, settings=QUICK, start=START)
