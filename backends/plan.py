@@ -62,7 +62,7 @@ def _plan_simulators(
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group, "--precision", backend.precision]
-        return [python, "-m", "backends.simulator", *where, "--settings", backend.simulator.model_dump_json()]
+        return [python, "-P", "-m", "backends.simulator", *where, "--settings", backend.simulator.model_dump_json()]
 
     words = "simulated: the answers mean nothing"
     return [_servers(group, b, home, ports, argv, b.simulator.replicas, words, _SIMULATOR_GIB) for b in backends]
@@ -82,7 +82,7 @@ def _plan_hosted(
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group]
-        return [python, "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
+        return [python, "-P", "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
 
     return [_servers(group, b, home, ports, argv, 1, f"hosted: {b.litellm.target}", _HOSTED_GIB) for b in backends]
 

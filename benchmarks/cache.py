@@ -239,10 +239,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and requests, 100,000 entries")
     parser.add_argument("--entries", type=int, help="entries kept at once")
+    parser.add_argument("--rounds", type=int, help="rounds of the latencies")
+    parser.add_argument("--count", type=int, help="requests of each kind and round")
     parser.add_argument("--workload", type=Path, help="request bodies to replay, one a line")
     parser.add_argument("--requests", type=int, default=2000, help="requests of the workload")
     options = parser.parse_args()
     rounds, count = (3, 300) if options.quick else (7, 1000)
+    rounds, count = options.rounds or rounds, options.count or count
     entries = options.entries or (100_000 if options.quick else 1_000_000)
     build()
     cores = sorted(os.sched_getaffinity(0))
@@ -256,7 +259,10 @@ def main() -> int:
         peers = []
         for name in ("off", "on"):
             home = stack.enter_context(tempfile.TemporaryDirectory())
-            config: dict[str, object] = {"local": {"home": home}, "cache": {"enabled": name == "on"}}
+            config: dict[str, object] = {
+                "local": {"home": home},
+                "cache": {"enabled": name == "on", "timeout_ms": 2000},
+            }
             peer = replace(bitgear(Setting(stub, folder / name, own, extra_config=config)), name=name)
             assert peer.process is not None
             stack.callback(peer.process.stop)

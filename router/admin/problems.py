@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,6 +14,8 @@ from starlette.exceptions import HTTPException
 from router.config.problems import masked
 from router.control.apply import BadDocument
 from router.control.store import UnreadableDocument
+
+_log = logging.getLogger("bitgear")
 
 
 class Problem(Exception):  # noqa: N818 - what is told, not what broke
@@ -53,6 +56,12 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def redis(request: Request, error: Exception) -> JSONResponse:
         return answer(503, f"Redis: {masked(str(error)) or type(error).__name__}")
+
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
+        _log.error("admin request failed: %s %s", request.method, request.url.path, exc_info=error)
+        return answer(500, "Bitgear failed on this request; its log says why.")
 
 
 def answer(

@@ -129,6 +129,9 @@ def tenant_of(headers: Iterable[tuple[bytes, bytes]], name: bytes, secret: bytes
 
 
 def tenant_of_credential(value: bytes, secret: bytes = b"") -> str:
-    """Return the tenant that a header's value stands for."""
+    """Return the tenant that a header's value stands for: the same one for `Bearer K`, in any spelling, and `K`."""
+    value = value.strip()
+    if value[:7].lower() == b"bearer ":
+        value = value[7:].lstrip()
     digest = blake2b(value, digest_size=_TENANT_BYTES, key=secret[:64], person=b"bitgear tenant").digest()
     return urlsafe_b64encode(digest).decode()

@@ -40,7 +40,8 @@ class Workers:
         on_line: Callable[[str], None],
     ) -> None:
         self._count = count
-        self._argv = [sys.executable, "-m", "router.worker", "--runtime", str(runtime)]
+        # -P: a file of the operator's folder must not take the place of a module.
+        self._argv = [sys.executable, "-P", "-m", "router.worker", "--runtime", str(runtime)]
         self._argv += ["--api-fd", str(api_fd), "--admin-fd", str(admin_fd)]
         self._fds = (api_fd, admin_fd)
         self._env = dict(env)

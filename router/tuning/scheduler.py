@@ -77,7 +77,7 @@ class Scheduler:
     async def _child(self, token: str) -> None:
         """Run the tuning process until it ends."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "router.tuning", "--token", token, stdin=asyncio.subprocess.PIPE, env=self._env
+            sys.executable, "-P", "-m", "router.tuning", "--token", token, stdin=asyncio.subprocess.PIPE, env=self._env
         )
         try:
             assert process.stdin is not None

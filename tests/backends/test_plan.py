@@ -62,18 +62,18 @@ def test_a_simulators_command(tmp_path: Path) -> None:
     assert [s.name for s in made.processes] == ["g@int8/0", "g@int8/1"]
     argv = made.processes[1].argv
     port = made.processes[1].url.rpartition(":")[2]
-    assert argv[:9] == ("python", "-m", "backends.simulator", "--port", port, "--model", "g", "--precision", "int8")
-    assert argv[9] == "--settings"
-    assert SimulatorSettings.model_validate_json(argv[10]).seed == 5
+    assert argv[:10] == ("python", "-P", "-m", "backends.simulator", "--port", port, "--model", "g", "--precision", "int8")
+    assert argv[10] == "--settings"
+    assert SimulatorSettings.model_validate_json(argv[11]).seed == 5
     assert "simulated" in made.checkpoint
 
 
 def test_a_sidecars_command(tmp_path: Path) -> None:
     (made,) = _plan(tmp_path, MACHINE, {"precision": "fp16", "kind": "litellm", "litellm": {"target": "openai/x"}})
     argv = made.processes[0].argv
-    assert argv[:3] == ("python", "-m", "backends.hosted")
-    assert argv[5:7] == ("--model", "g")
-    assert HostedSettings.model_validate(json.loads(argv[8])).target == "openai/x"
+    assert argv[:4] == ("python", "-P", "-m", "backends.hosted")
+    assert argv[6:8] == ("--model", "g")
+    assert HostedSettings.model_validate(json.loads(argv[9])).target == "openai/x"
 
 
 def test_a_port_in_use_is_passed_over() -> None:

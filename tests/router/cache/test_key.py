@@ -147,7 +147,9 @@ def test_names_hold_group_and_tenant_for_purging() -> None:
 def test_tenants() -> None:
     bob = tenant_of_credential(b"Bearer sk-bob")
     assert tenant_of([(b"authorization", b"Bearer sk-bob")], b"authorization") == bob
-    assert tenant_of([(b"x-api-key", b"Bearer sk-bob")], b"authorization") == bob
+    # One key is one tenant, whichever way a client sends it.
+    assert tenant_of([(b"authorization", b"bearer   sk-bob ")], b"authorization") == bob
+    assert tenant_of([(b"x-api-key", b"sk-bob")], b"authorization") == bob
     assert tenant_of([(b"x-team", b"a"), (b"authorization", b"b")], b"x-team") == tenant_of_credential(b"a")
     assert tenant_of([], b"authorization") == ANONYMOUS
     assert tenant_of([(b"authorization", b"")], b"authorization") == ANONYMOUS
