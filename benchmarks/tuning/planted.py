@@ -106,7 +106,7 @@ def goodput(records: Sequence[Record]) -> float:
 @cache
 def true_quality(int8: float, int4: float) -> float:
     """Return the true quality of a policy in the planted world, on much traffic."""
-    return truth(WORLD, {"int8": int8, "int4": int4}, seed=8, count=10_000).quality
+    return truth(WORLD, {"int8": int8, "int4": int4}, seed=8, count=6000).quality
 
 
 def covered(records: Sequence[Record], seed: int) -> dict[str, bool]:
