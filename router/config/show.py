@@ -95,12 +95,18 @@ def _field(key: str, value: Any, fragment: Fragment, depth: int) -> Iterator[str
             yield from lines[first + 1 :]
     else:
         yield f"{pad}{name}: {_inline(value)}"
-        # What an entry of an empty mapping may hold would otherwise stand nowhere; groups have their own template.
+        # What is not there may still be set: its fields follow, commented out. Groups have their own template.
         entry = resolved(below.get("additionalProperties") or {})
         if value == {} and entry.get("properties") and key != "groups":
             yield f"#{pad}  NAME:"
-            unset = {field: inside.get("default") for field, inside in entry["properties"].items()}
-            yield from (f"#{line}" for line in _mapping(unset, entry, depth + 2))
+            yield from _unset(entry, depth + 2)
+        elif value is None and below.get("properties"):
+            yield from _unset(below, depth + 1)
+
+
+def _unset(fragment: Fragment, depth: int) -> Iterator[str]:
+    fields = {name: inside.get("default") for name, inside in fragment["properties"].items()}
+    yield from (f"#{line}" for line in _mapping(fields, fragment, depth))
 
 
 def _inline(value: Any) -> str:

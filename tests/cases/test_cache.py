@@ -80,7 +80,7 @@ async def test_case_5_no_hit_across_models_pins_tenants_or_system_prompts(
         ({}, [("x-bitgear-precision", "int8"), *BOB]),
         ({}, BOB),
         ({}, [("authorization", "Bearer sk-eve")]),
-        ({}, [("x-api-key", "sk-eve")]),
+        ({}, [("x-api-key", "sk-dan")]),
         ({"messages": [system, user]}, []),
         ({"messages": [other, user]}, []),
     ]
@@ -88,7 +88,8 @@ async def test_case_5_no_hit_across_models_pins_tenants_or_system_prompts(
         for more, headers in different:
             await ask(gear, headers, **more)
     assert len(up.exchanges) == len(different)
-    # A pin by header is the same pin.
+    # One key is one tenant, however a client sends it; a pin by header is the same pin.
+    assert told(await ask(gear, [("x-api-key", "sk-eve")])) == "hit"
     assert told(await ask(gear, [("x-bitgear-precision", "int8")])) == "hit"
 
 

@@ -29,7 +29,7 @@ def test_default_yaml_has_every_field_of_the_schema() -> None:
     text = (CONFIG / "default.yaml").read_text()
     names = {n for d in [schema(), *schema()["$defs"].values()] for n in d.get("properties", {})}
     assert names
-    assert [n for n in names if not re.search(rf"^#?\s*(- )?{n}:", text, re.MULTILINE)] == []
+    assert [n for n in names if not re.search(rf"^#{{0,2}}\s*(- )?{n}:", text, re.MULTILINE)] == []
 
 
 def test_every_field_has_a_sentence() -> None:

@@ -241,8 +241,10 @@ def test_events_of_requests_arrive_in_the_private_valkey(shared: Running) -> Non
         until(lambda: client.xlen("bitgear:events") == before + 1)
 
 
-def test_status_of_a_running_proxy(shared: Running) -> None:
+def test_status_of_a_running_proxy(shared: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     admin = admin_of(shared.text())
+    # Its own token lies below its home.
+    monkeypatch.setenv("BITGEAR_LOCAL__HOME", str(shared.out.parent / "home"))
     status = CliRunner().invoke(app, ["status", "--url", admin])
     assert status.exit_code == 0, status.output
     assert "one@int4" in status.output
