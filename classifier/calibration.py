@@ -1,7 +1,8 @@
 """From a score to probabilities: Platt scaling per precision, with an interval.
 
 `P(worse at p | score) = sigmoid(intercept_p + slope * z + shift_p)`, the shift only where the answer must fit a schema, where `z` is the standardised score, clipped
-(Platt 1999). Precisions share the slope: there are too few losses to tell slopes apart.
+(Platt 1999). Precisions share the slope where there are too few losses to tell slopes apart; with `slopes` each has its own,
+and a lower precision never has less risk than a higher one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Calibration:
     low: tuple[float, ...]
     high: tuple[float, ...]
     """Range of each feature in the training data: outside it the interval widens."""
+    slopes: tuple[float, ...] = ()
+    """One per name in `PRECISIONS`; none: all have `slope`."""
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Calibration:
@@ -78,10 +81,11 @@ class Calibration:
             floor=number(content, "floor"),
             low=per_feature(content, "low"),
             high=per_feature(content, "high"),
+            slopes=numbers(content, "slopes", len(PRECISIONS)) if content.get("slopes") else (),
         )
         if calibration.scale <= 0 or calibration.clip <= 0:
             raise ModelError("calibration: scale and clip must be above 0")
-        if calibration.slope < 0:
+        if calibration.slope < 0 or any(slope < 0 for slope in calibration.slopes):
             raise ModelError("calibration: slope must not be below 0; a higher score means a higher risk")
         for name, values in (("intercepts", intercepts), ("structured", calibration.structured)):
             if list(values) != sorted(values):
@@ -112,7 +116,12 @@ class Calibration:
         starts = self.intercepts
         if features.conversation.structured:
             starts = tuple(map(add, starts, self.structured))
-        return {name: 1.0 / (1.0 + exp(-(start + moved))) for name, start in zip(PRECISIONS, starts, strict=True)}
+        if not self.slopes:
+            return {name: 1.0 / (1.0 + exp(-(start + moved))) for name, start in zip(PRECISIONS, starts, strict=True)}
+        found, least = {}, 0.0
+        for name, start, slope in zip(PRECISIONS, starts, self.slopes, strict=True):
+            found[name] = least = max(least, 1.0 / (1.0 + exp(-(start + slope * z))))
+        return found
 
     def uncertainty(self, z: float, risk: float, features: Features) -> float:
         """Half the width of the 90% interval of `risk` (delta method), widened by `novelty`; in [0, 1]."""

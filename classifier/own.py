@@ -151,21 +151,22 @@ def _held_out_risks(
     """Per precision: per-prompt risks, and the segments' means, of prompts that neither saw."""
     risks = {name: np.zeros(len(z)) for name in worse}
     means = {name: np.zeros(len(z)) for name in worse}
-    lowest = list(worse)[-1]
     for number in range(FOLDS):
         test, train = folds == number, folds != number
-        platt = _platt(z[train], worse[lowest][train])
         at = np.flatnonzero(test).tolist()
+        least = np.zeros(len(at))
         for name, label in worse.items():
-            start = intercept_for(_rate(label[train]), platt.slope * z[train])
-            risks[name][test] = 1 / (1 + np.exp(-(start + platt.slope * z[test])))
+            slope = _platt(z[train], label[train]).slope
+            start = intercept_for(_rate(label[train]), slope * z[train])
+            # As it is served: a lower precision never has less risk than a higher one.
+            risks[name][test] = least = np.maximum(least, 1 / (1 + np.exp(-(start + slope * z[test]))))
             rates = _segment_rates([segments[i] for i in np.flatnonzero(train).tolist()], label[train])
             means[name][at] = [rates.get(segments[i], _rate(label[train])) for i in at]
     return risks, means
 
 
 def _platt(z: Array, worse: Array) -> Platt:
-    return fit_platt(z, worse, 0.0, _SLOPE_SPREAD)
+    return fit_platt(z, worse, 0.0, _SLOPE_SPREAD, floor=0.0)
 
 
 def _rate(worse: Array) -> float:
@@ -366,13 +367,15 @@ def _final(
     model = build(kind, parameters)
     scores = np.array([model.score(item) for item in examples.features])
     platt = _platt(z, worse[tested[-1]])
-    starts = {name: intercept_for(_rate(worse[name]), platt.slope * z) for name in tested}
+    slopes = {name: _platt(z, worse[name]).slope for name in tested}
+    starts = {name: intercept_for(_rate(worse[name]), slopes[name] * z) for name in tested}
     low, high = ranges(examples.matrix())
     calibration: dict[str, object] = {
         "mean": float(scores.mean()),
         "scale": float(scores.std()) or 1.0,
         "clip": _CLIP,
         "slope": platt.slope,
+        "slopes": list(_filled(slopes, platt.slope).values()),
         "intercepts": _rising(_filled(starts, max(starts.values()))),
         "structured": [0.0] * len(PRECISIONS),
         "covariance": list(platt.covariance),

@@ -41,7 +41,7 @@ def calibrate(
     judge: Annotated[str | None, typer.Option(help="Judge differing answers by this model, through litellm.")] = None,
     feedback: Annotated[Path | None, typer.Option(help="Users' feedback, JSON lines.")] = None,
     margin: Annotated[float, typer.Option(min=0, max=1, help="Loss that counts as none, share of quality.")] = 0.01,
-    kind: Annotated[str, typer.Option(help="Registered model.")] = "linear",
+    kind: Annotated[str, typer.Option(help="Registered model.")] = "blend",
     name: Annotated[str, typer.Option(help="Name of the artefact. Default: the group's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     open_answers: Annotated[

@@ -17,6 +17,7 @@ from classifier.drift import Reference
 from classifier.features import extract
 from classifier.labels import Loss
 from classifier.own import OwnDataError, Row, content, random_share, share_at
+from classifier.risks import PRECISIONS
 from classifier.scoring import Trained
 
 HARD, EASY = "Prove the theorem about the integral {}", "Write a short poem about the sea {}"
@@ -126,3 +127,24 @@ def test_shares_keep_quality() -> None:
     assert share_at(-np.arange(10.0), full, own, 0.95)[0] == 0
     assert random_share(full, own, 0.95) == pytest.approx(0.25)
     assert random_share(full, full, 0.99) == 1
+
+
+def test_each_precision_is_calibrated_by_its_own_slope(tmp_path: Path) -> None:
+    # At int4 hard prompts differ, at int8 none does more than another: one slope for both would be wrong at one of them.
+    rows = _rows(800, skill=True)
+    lost = np.random.default_rng(5).random(len(rows)) < 0.4
+    flat = [
+        Row(
+            r.features, r.group, r.task, {**r.losses, "int8": {"agreement": Loss(1.0, float(not x), bool(x), float(x))}}
+        )
+        for r, x in zip(rows, lost, strict=True)
+    ]
+    made = content(flat, label="agreement", margin=0.01, kind="linear")
+    slopes = dict(zip(PRECISIONS, made["calibration"]["slopes"], strict=True))
+    assert slopes["int4"] > 3 * slopes["int8"]
+    errors = made["figures"]["calibration_error"]
+    assert max(errors.values()) < 0.08
+    calibration = _saved(tmp_path / "own.json", made).artefact.calibration
+    for z in (-3.0, 0.0, 3.0):
+        risks = list(calibration.probabilities(z, rows[0].features).values())
+        assert risks == sorted(risks)
