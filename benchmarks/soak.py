@@ -18,12 +18,13 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.native import Stub, build, load, start_stub
 from harness.peers import PEERS, Peer, Setting
-from harness.processes import cpu_s, pss_by_process, pss_mib
+from harness.processes import cpu_s, pss_by_process
 from harness.report import OUT, table, write
 
 
@@ -63,6 +64,12 @@ def slope(requests: list[int], memory: list[float]) -> float:
     return statistics.linear_regression(xs, ys).slope * 10_000 if len(xs) > 3 else 0.0
 
 
+def own(by_process: Mapping[str, float]) -> float:
+    """MiB of all processes but the private Valkey's: what it keeps (answers, events, the requests that feedback may name) is
+    data, and bounded by its own `maxmemory`."""
+    return sum(size for name, size in by_process.items() if "valkey" not in name)
+
+
 def settled(stub: Stub, seconds: float = 10) -> int:
     """Streams that still run at the stub once the clients are gone: 0 as soon as it is, else after `seconds`."""
     end = time.monotonic() + seconds
@@ -90,7 +97,7 @@ def main() -> int:
         assert peer.process is not None
         stack.callback(peer.process.stop)
         first = pss_by_process(peer.process.pid)
-        memory.append(sum(first.values()))
+        memory.append(own(first))
         stub.set("delay_us", 1000)
         stub.set("fail_every", args.fail_every)
         began = time.monotonic()
@@ -99,7 +106,7 @@ def main() -> int:
             requests.append(requests[-1] + sum(r["requests"] for r in runs.values()))
             errors += sum(r["errors"] for r in runs.values())
             left += sum(r["left"] for r in runs.values())
-            memory.append(pss_mib(peer.process.pid))
+            memory.append(own(pss_by_process(peer.process.pid)))
             samples.append(runs)
             print(
                 f"{requests[-1]:>8} requests, {errors} errors, {left} left, {memory[-1]:.1f} MiB",
