@@ -27,8 +27,10 @@ from benchmarks.trace.tuned import Tuned, attach, tune
 from benchmarks.trace.workload import Workload, truths, workload
 from benchmarks.world.hardware import VariantSpec, saturation
 from benchmarks.world.measures import Measures, measure
+from benchmarks.world.scenarios import with_scenarios
+from benchmarks.world.served import Served
 from benchmarks.world.truth import Truth
-from benchmarks.world.world import Served, World, with_scenarios
+from benchmarks.world.world import World
 from router.decision.types import Scenario
 
 LEARNING_LOAD = 1.2

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from benchmarks.trace.workload import Workload
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import shadow
 from benchmarks.world.truth import Truth
-from benchmarks.world.world import GROUP, World, replace
+from benchmarks.world.world import GROUP, World
 from router.config.loop import InnerLoopConfig, TuningConfig
 from router.decision import Exploration
 from router.decision.types import Scenario

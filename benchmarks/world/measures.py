@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.world.world import Served
+from benchmarks.world.served import Served
 from router.decision.types import Scenario
 
 _Z95 = 1.959964

@@ -21,13 +21,14 @@ import gc
 import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backends.wire import VllmMetrics
 from benchmarks.world.engine import Engine, Job
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import Answer, Labeller
+from benchmarks.world.served import Served
 from benchmarks.world.traffic import Arrival
 from benchmarks.world.truth import Truth, Worth
 from router.config.runtime import Runtime
@@ -55,29 +56,6 @@ from router.tuning.records import Label, Option, Record
 GROUP = "world"
 _PROBE_PROMPT, _PROBE_OUTPUT = 16, 8
 _STALE_S = 10.0
-
-
-class Served(NamedTuple):
-    """What became of one arrival."""
-
-    index: int
-    arrival: Arrival
-    variant: str
-    """Empty where nothing could serve it."""
-    precision: str
-    replica: int
-    decision: Decision
-    ttft_s: float
-    """Infinite where it was not served."""
-    itl_s: float | None
-    e2e_s: float
-    ended: float
-    worth: Worth
-
-    @property
-    def done(self) -> bool:
-        """Whether it was answered at all."""
-        return bool(self.variant)
 
 
 @dataclass(frozen=True)
@@ -434,12 +412,4 @@ class World:
         self._coming = False
 
 
-def with_scenarios(config: Config | None = None, **scenarios: Mapping[str, Any]) -> Config:
-    """Return a configuration with changed targets: `with_scenarios(realtime={"ttft_ms": 500, "e2e_ms": None})`."""
-    base = config or Config()
-    chosen = base.scenarios
-    changed = {name: getattr(chosen, name).model_copy(update=dict(values)) for name, values in scenarios.items()}
-    return base.model_copy(update={"scenarios": chosen.model_copy(update=changed)})
-
-
-__all__ = ["GROUP", "Control", "Served", "World", "replace", "with_scenarios"]
+__all__ = ["GROUP", "Control", "World"]

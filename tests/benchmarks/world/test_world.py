@@ -12,9 +12,11 @@ from backends.settings import SimulatorSettings
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import poisoned, several, shadow, thumbs
 from benchmarks.world.measures import measure, met
+from benchmarks.world.scenarios import with_scenarios
+from benchmarks.world.served import Served
 from benchmarks.world.traffic import Arrival, beta_risks, lognormal, mixed, poisson
 from benchmarks.world.truth import Truth
-from benchmarks.world.world import Served, World, with_scenarios
+from benchmarks.world.world import World
 from router.decision import CanaryArm, Exploration
 from router.tuning.records import Record
 
