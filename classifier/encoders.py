@@ -145,7 +145,7 @@ class Static:
 
     def encode(self, text: str) -> Any:
         """Return the text's vector; see `Encoder`."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids[: 8 * MOST_TOKENS]
+        ids = self._tokenizer.encode(_readable(text), add_special_tokens=False).ids[: 8 * MOST_TOKENS]
         return _unit(self._table[ids].sum(axis=0))
 
 
@@ -181,7 +181,7 @@ class Bert:
 
     def encode(self, text: str) -> Any:
         """Return the text's vector; see `Encoder`."""
-        ids = self._tokenizer.encode(text).ids
+        ids = self._tokenizer.encode(_readable(text)).ids
         state = _layer_norm(self._words[ids] + self._places[: len(ids)], self._norm)
         for layer in self._layers:
             state = _layer_norm(state + _linear(self._attend(state, layer), layer["mixed"]), layer["mixed_norm"])
@@ -200,6 +200,11 @@ class Bert:
         weight = np.exp(weight - weight.max(axis=-1, keepdims=True))
         weight /= weight.sum(axis=-1, keepdims=True)
         return (weight @ value).transpose(1, 0, 2).reshape(tokens, size)
+
+
+def _readable(text: str) -> str:
+    """The text without lone surrogates: legal in JSON, refused by tokenizers."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _linear(state: Any, pair: tuple[Any, Any]) -> Any:

@@ -89,7 +89,9 @@ def main() -> None:
     tensors = {
         name.removeprefix("bert."): value.float() for name, value in load_file(options.encoder / WEIGHTS).items()
     }
-    ids = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
+    ids = [
+        encoded.ids for encoded in tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
+    ]
     order = sorted(range(len(texts)), key=lambda number: len(ids[number]))
     started, done = time.perf_counter(), 0
     with torch.inference_mode():

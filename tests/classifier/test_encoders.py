@@ -82,6 +82,7 @@ def test_a_static_encoder_is_the_mean_of_its_rows(tmp_path: Path) -> None:
     assert hard[0] > 0.9
     assert easy[1] > 0.9
     assert not encoder.encode("").any()
+    assert np.array_equal(encoder.encode("prove \ud800"), encoder.encode("prove ?"))
 
 
 def test_a_bert_encoder_reads_order_and_context(tmp_path: Path) -> None:
