@@ -63,6 +63,8 @@ _CALIBRATION_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
 """Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
+_YOUNG = 20_000
+"""New objects that are not freed yet before they are searched for cycles."""
 _LATELY_S = 10
 """How far back it looks for requests that were late."""
 
@@ -254,6 +256,7 @@ class Worker:
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
+            self.app.settle()
             await self.quality.stop()
             await self._rates.stop()
             await self.caching.stop()
@@ -264,6 +267,7 @@ class Worker:
 
     def update_metrics(self) -> None:
         """Bring the metrics up to now."""
+        self.app.settle()
         events = self._sink.stats()
         self._metrics.update_gauges(self.fleet)
         self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
@@ -352,9 +356,11 @@ async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    # What lives until the end need not be looked at by every collection.
+    # What lives until the end need not be looked at by every collection, and what ends with its request is freed
+    # without one: a collection every few requests would find nothing.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_YOUNG, 10, 10)
     await worker.serve(api, admin)
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from router.proxy import listener
-from tests.conftest import Bitgear
-from tests.support.client import chat, fetch
+from tests.conftest import Bitgear, until
+from tests.support.client import RawClient, chat, fetch
 from tests.support.upstream import Hang, ScriptedUpstream
 
 Start = Callable[..., Awaitable[Bitgear]]
@@ -86,3 +86,52 @@ async def test_health_is_told_in_a_full_house(bitgear: Start, up: ScriptedUpstre
     assert (await fetch(gear.url, "/health")).status == 200
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_client_that_leaves_after_a_large_body_is_seen_to_leave(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Hang()])
+    async with RawClient(gear.url) as client:
+        # Above the size at which the server stops reading until the body is taken.
+        await client.request("POST", "/v1/chat/completions", chat("x" * 1_000_000, model="g"))
+        exchange = await up.exchange()
+        client.close()
+        await asyncio.wait_for(exchange.closed.wait(), 5)
+
+
+async def test_who_asks_after_the_end_is_told_soon_and_who_asks_no_more_is_not(
+    bitgear: Start, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[listener.Listener] = []
+    made = listener.Listener.connection_made
+
+    def note(self: listener.Listener, transport: asyncio.Transport) -> None:
+        seen.append(self)
+        made(self, transport)
+
+    monkeypatch.setattr(listener.Listener, "connection_made", note)
+    gear = await bitgear({"fp16": up.url})
+    told: list[str] = []
+
+    def one() -> None:
+        told.append("one")
+
+    def two() -> None:
+        told.append("two")
+
+    def three() -> None:
+        told.append("three")
+
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/health")
+        await client.answer()
+        (connection,) = seen
+        connection.watch(one)
+        connection.watch(two)
+        connection.unwatch(two)
+    await until(lambda: bool(told))
+    connection.watch(three)
+    assert told == ["one"]
+    await asyncio.sleep(0)
+    await until(lambda: len(told) == 2)
+    assert told == ["one", "three"]
