@@ -27,6 +27,36 @@ WHOLE = "bitgear.whole"
 """Name in a request's scope of a mark: its whole body has come."""
 
 
+class _HeadFirst:
+    """A transport that keeps an answer's head until what follows it: one system call, and one packet, for both."""
+
+    __slots__ = ("_head", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write; the first piece, unless it is an interim answer, with the second one."""
+        head = self._head
+        if head is None:
+            self._transport.write(data)
+        elif head:
+            self._head = None
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/1.1 100"):
+            self._transport.write(data)
+        else:
+            self._head = data
+
+    def close(self) -> None:
+        """Close, once what is kept is written."""
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+
 class Listener(HttpToolsProtocol):
     """One client's connection; what it refuses is refused in OpenAI's format."""
 
@@ -78,6 +108,9 @@ class Listener(HttpToolsProtocol):
         self._head_done = True
         self._stop_timer()
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":
+            # To a HEAD nothing follows.
+            self.cycle.transport = _HeadFirst(self.transport)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The body is whole."""

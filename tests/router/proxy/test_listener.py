@@ -135,3 +135,23 @@ async def test_who_asks_after_the_end_is_told_soon_and_who_asks_no_more_is_not(
     await asyncio.sleep(0)
     await until(lambda: len(told) == 2)
     assert told == ["one", "three"]
+
+
+async def test_an_answers_head_comes_in_one_piece_with_what_follows(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    parts = urlsplit(gear.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    first = await reader.read(65536)
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert first.partition(b"\r\n\r\n")[2].startswith(b'{"object":"list"')
+    # HEAD has nothing that follows, and an expected 100 comes before the body was sent.
+    writer.write(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200 ")
+    body = json.dumps(chat(model="g")).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body))
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await asyncio.wait_for(reader.read(65536), 5)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
