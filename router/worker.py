@@ -37,6 +37,7 @@ from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
 from router.keys.shared import SharedRates
+from router.listening import keep_out, let_in
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
@@ -76,6 +77,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let in who already waits, accept nothing more, and let what runs end."""
+        for sock in sockets or []:
+            await let_in(sock)
+        await super().shutdown(sockets)
+
 
 class Worker:
     """Fleet, monitor, telemetry, and the two servers of one process."""
@@ -83,6 +90,7 @@ class Worker:
     def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
         config = runtime.config
         self._runtime = runtime
+        self._own: list[socket.socket] = []
         self._log = log
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
@@ -226,12 +234,16 @@ class Worker:
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
+        for sock in self._own:
+            keep_out(sock)
+        self._own = []
         for server in self._servers:
             server.force_exit = server.should_exit
             server.should_exit = True
 
-    async def serve(self, api: socket.socket, admin: socket.socket) -> None:
-        """Serve both addresses until `stop`."""
+    async def serve(self, api: socket.socket, admin: socket.socket, *, shared: bool = False) -> None:
+        """Serve both addresses until `stop`. Unless others accept on the sockets too, nobody is let in after that."""
+        self._own = [] if shared else [api, admin]
         # What was changed before holds from the first request on.
         await self._follower.start()
         self._sink.start()
@@ -348,11 +360,11 @@ def main(argv: list[str] | None = None) -> int:
     admin = _socket(arguments.admin_fd, config.admin.host, config.admin.port)
     for sock in (api, admin):
         sock.setblocking(False)
-    uvloop.run(_run(worker, api, admin))
+    uvloop.run(_run(worker, api, admin, shared=arguments.api_fd is not None))
     return 0
 
 
-async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None:
+async def _run(worker: Worker, api: socket.socket, admin: socket.socket, *, shared: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
@@ -361,7 +373,7 @@ async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, 10, 10)
-    await worker.serve(api, admin)
+    await worker.serve(api, admin, shared=shared)
 
 
 def _raise_file_limit() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from router.listening import waits
 from router.proxy.errors import ApiError
 
 MAX_HEAD = 64 * 1024
@@ -20,6 +21,9 @@ LINGER_S = 1.0
 """How long a refused connection is still read, and what comes thrown away, seconds."""
 HEAD_S = 60.0
 """How long a connection may take to bring a whole head, seconds: one that never does is no use to anybody."""
+
+LAST_S = 1.0
+"""How long a connection that has just come may take to bring its request when the server stops, seconds."""
 
 CONNECTION = "bitgear.connection"
 """Name in a request's scope of its `Listener`."""
@@ -67,6 +71,7 @@ class Listener(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._refused = False
         self._lost = False
+        self._last = False
         self._watchers: set[Callable[[], None]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,6 +113,8 @@ class Listener(HttpToolsProtocol):
         self._head_done = True
         self._stop_timer()
         super().on_headers_complete()
+        if self._last:
+            self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD":
             # To a HEAD nothing follows.
             self.cycle.transport = _HeadFirst(self.transport)  # type: ignore[assignment]
@@ -116,6 +123,20 @@ class Listener(HttpToolsProtocol):
         """The body is whole."""
         self.scope[WHOLE] = True  # type: ignore[literal-required]
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Answer what has come, and nothing after it; a connection that brought nothing yet has a moment for it."""
+        idle = self.cycle is None or self.cycle.response_complete
+        sock = self.transport.get_extra_info("socket")
+        if idle and (self.cycle is None or self._head_bytes or (sock is not None and waits(sock))):
+            self._last = True
+            self.loop.call_later(LAST_S, self._end_idle)
+        else:
+            super().shutdown()
+
+    def _end_idle(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
