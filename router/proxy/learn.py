@@ -30,11 +30,13 @@ def learn(outcome: Outcome, now: float) -> None:
         ttft = outcome.first_token_at - outcome.sent_up
         traffic.ttft_60s.add(now, ttft)
         if not outcome.queued:
-            estimator.observe_prefill(usage.prompt_tokens, ttft)
+            estimator.observe_prefill(usage.prompt_tokens + outcome.ahead, ttft)
         itl = outcome.itl_s
         if itl is not None:
             traffic.itl_60s.add(now, itl)
-            estimator.observe_decode(outcome.running, itl)
+            running = (outcome.running + sum(replica.load(now, 10.0)) + 1.0) / 2.0
+            came = replica.prompts.total(now) - outcome.prompted
+            estimator.observe_decode(running, itl, came / (tokens - 1))
             service = itl * tokens
     elif tokens >= _ENOUGH_TOKENS and not outcome.queued:
         # A whole answer hides its first token: take the predicted one off.

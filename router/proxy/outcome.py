@@ -43,6 +43,10 @@ class Outcome:
     """Requests that ran on the replica when this one was sent, itself included."""
     queued: bool = False
     """Whether the replica had a queue then."""
+    ahead: float = 0.0
+    """Prompt tokens that it had to compute first."""
+    prompted: float = 0.0
+    """All prompt tokens that had come to the replica by then, this request's included."""
     first_token_at: float | None = None
     last_token_at: float | None = None
     usage: Usage | None = None
