@@ -242,8 +242,8 @@ class World:
             running=running + 1.0,
             queued=waiting > 0.0,
         )
-        outcome.ahead = replica.send(now, float(arrival.prompt_tokens))
-        outcome.prompted = replica.prompts.total(now)
+        outcome.ahead, outcome.mark = replica.send(now, float(arrival.prompt_tokens))
+        replica.requests += 1
         seat = self._seats[variant.name, replica.index]
         ticket = _Ticket(index, arrival, outcome, decision, variant, replica)
         seat.engine.add(Job(ticket, arrival.prompt_tokens, arrival.output_tokens), now)

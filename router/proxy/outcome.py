@@ -12,6 +12,7 @@ from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
+from router.state.prompts import BEGINNING, Mark
 
 if TYPE_CHECKING:
     from router.telemetry.tracing import Trace
@@ -45,8 +46,8 @@ class Outcome:
     """Whether the replica had a queue then."""
     ahead: float = 0.0
     """Prompt tokens that it had to compute first."""
-    prompted: float = 0.0
-    """All prompt tokens that had come to the replica by then, this request's included."""
+    mark: Mark = BEGINNING
+    """Prompt tokens that had come to the replica by then, this request's included."""
     first_token_at: float | None = None
     last_token_at: float | None = None
     usage: Usage | None = None

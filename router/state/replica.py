@@ -11,7 +11,7 @@ from router.config.schema import BreakerConfig
 from router.decision.types import Speed
 from router.state.breaker import Breaker
 from router.state.estimator import SpeedEstimator, relaxed
-from router.state.prompts import Prompts
+from router.state.prompts import Mark, Prompts
 
 _COOL_DOWN_S = 1.0
 _COOL_DOWN_MAX_S = 300.0
@@ -65,11 +65,11 @@ class Replica:
             return max(metrics.running, 1.0), max(0.0, metrics.waiting + since)
         return max(own, metrics.running + since, 0.0), 0.0
 
-    def send(self, now: float, prompt_tokens: float) -> float:
-        """Count a request that is sent now; return the prompt tokens ahead of it."""
+    def send(self, now: float, prompt_tokens: float) -> tuple[float, Mark]:
+        """Count a request that is sent now; return the prompt tokens ahead of it, and the moment for `Prompts.since`."""
         self.inflight += 1
-        self.requests += 1
-        return self.prompts.send(now, prompt_tokens, self.estimator.per_token_s)
+        ahead = self.prompts.send(now, prompt_tokens, self.estimator.per_token_s)
+        return ahead, self.prompts.mark(now)
 
     def read(self, now: float, metrics: VllmMetrics) -> None:
         """Take in what the server says of itself."""
