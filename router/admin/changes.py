@@ -88,7 +88,7 @@ async def change(
         if expected is not None and current.version != expected:
             raise Problem(412, f"the current version is {current.version}, not {expected}")
         edited = edit(current).model_copy(update={"by": by, "reason": reason})
-        admin.check(edited.model_copy(update={"version": current.version + 1}))
+        await admin.check(edited.model_copy(update={"version": current.version + 1}))
         if dry_run:
             effect = await admin.effect(edited, 3600.0) if admin.effect is not None else None
             return ChangedView(version=current.version + 1, dry_run=True, diff=told(current, edited), effect=effect)

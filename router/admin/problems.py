@@ -57,7 +57,6 @@ def install(app: FastAPI) -> None:
     async def redis(request: Request, error: Exception) -> JSONResponse:
         return answer(503, f"Redis: {masked(str(error)) or type(error).__name__}")
 
-
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
         _log.error("admin request failed: %s %s", request.method, request.url.path, exc_info=error)

@@ -205,7 +205,7 @@ class ProxyApp:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
         question = serving.decider.question(body, endpoint, target, directives)
         outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
-        if self._telemetry.drift is not None:
+        if self._telemetry.drift is not None and target.group.name not in serving.classifiers:
             self._telemetry.drift.saw(body, question.risks)
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
