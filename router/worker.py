@@ -31,6 +31,7 @@ from router.config.problems import masked
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.schema import Config
 from router.config.telemetry import LoggingConfig
+from router.control.artefacts import Artefacts
 from router.control.document import ControlDocument, GroupTuning
 from router.control.follow import Follower
 from router.control.store import open_store
@@ -103,7 +104,12 @@ class Worker:
             log,
             timeout_s=timeout_s,
         )
-        self._builder = Builder(runtime, scorer, os.environ, log, pace)
+        file = Path(runtime.control_file) if runtime.control_file else None
+        self._artefacts = Artefacts(
+            open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
+            file.parent / "classifiers" if file is not None else None,
+        )
+        self._builder = Builder(runtime, scorer, os.environ, log, pace, self._artefacts)
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -133,7 +139,6 @@ class Worker:
             if runtime.redis_url
             else None
         )
-        file = Path(runtime.control_file) if runtime.control_file else None
         self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
         self._jobs = (
             Jobs(connect(runtime, os.environ, config.redis.timeout_s)) if runtime.redis_url is not None else None
@@ -153,6 +158,7 @@ class Worker:
                 follow=self._follower.stats,
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
+                artefacts=self._artefacts,
                 tuning=(
                     TuningService(self._jobs, self._control, runtime.groups())
                     if self._jobs is not None and self._control is not None
@@ -183,7 +189,7 @@ class Worker:
     async def apply(self, document: ControlDocument) -> None:
         """Serve new requests as `document` says. Raises BadDocument; then nothing is changed."""
         last = self.serving
-        serving = self._builder.next(last, document)
+        serving = await self._builder.next(last, document)
         # From here on nothing can fail, and no request comes between.
         stay = set(serving.fleet.settle())
         self.app.serving = serving
@@ -194,8 +200,11 @@ class Worker:
             self._follow(last.config, serving)
         self._inner_loop.set(serving.config.tuning.inner_loop)
         for name, group in serving.fleet.groups.items():
-            bounds = document.groups.get(name, GroupTuning()).bounds
+            bounds = {} if name in serving.missing else document.groups.get(name, GroupTuning()).bounds
             self._inner_loop.follow(name, group.thresholds, {str(p): b for p, b in bounds.items()})
+        for name, why in serving.missing.items():
+            if name not in last.missing:
+                self._log.error("group %s: %s; the configured classifier serves until it is found", name, why)
         for variant in last.fleet.variants():
             for replica in variant.replicas:
                 if replica not in stay:
@@ -271,6 +280,7 @@ class Worker:
             self.app.settle()
             await self.quality.stop()
             await self._rates.stop()
+            await self._artefacts.close()
             await self.caching.stop()
             await self._sink.stop()
             if self.tracing is not None:
@@ -292,10 +302,12 @@ class Worker:
         looked = -math.inf
         while True:
             self.update_metrics()
-            drift = self._telemetry.drift
-            if drift is not None and time.monotonic() - looked >= _DRIFT_S:
+            if time.monotonic() - looked >= _DRIFT_S:
                 looked = time.monotonic()
-                self._metrics.update_drift(drift)
+                if self._telemetry.drift is not None:
+                    self._metrics.update_drift(self._telemetry.drift)
+                if self.serving.missing:
+                    await self._follower.again()
             await asyncio.sleep(_GAUGES_S)
 
     async def _show_calibration(self) -> None:

@@ -91,7 +91,7 @@ async def change(
         if content(edited) == content(current):
             # Nothing to publish: what was asked for is so already.
             return ChangedView(version=current.version, dry_run=dry_run, diff=[])
-        admin.check(edited.model_copy(update={"version": current.version + 1}))
+        await admin.check(edited.model_copy(update={"version": current.version + 1}))
         if dry_run:
             effect = await admin.effect(edited, 3600.0) if admin.effect is not None else None
             return ChangedView(version=current.version + 1, dry_run=True, diff=told(current, edited), effect=effect)

@@ -56,6 +56,9 @@ def replay(
         found = effect(_events(current, events, redis, hours), chosen, recommended, group=group, limit=listed)
     except (SourceError, ArtefactError) as error:
         fail(str(error), BAD_INPUT)
+    if group is not None and not found.requests and not found.skipped:
+        held = f"they hold {', '.join(found.other_groups)}" if found.other_groups else "there are no events"
+        fail(f"no recorded request is of group {group!r}: {held}", BAD_INPUT)
     if as_json:
         import orjson
 
@@ -107,7 +110,8 @@ def _events(config: Config, file: Path | None, url: str | None, hours: float | N
 def _since(events: Iterable[dict[str, Any]], since: float | None) -> Iterator[dict[str, Any]]:
     for event in events:
         at = event.get("t")
-        if since is None or (isinstance(at, int | float) and at >= since):
+        # An event without its time is damaged: whoever reads on counts it.
+        if since is None or not isinstance(at, int | float) or at >= since:
             yield event
 
 

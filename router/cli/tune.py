@@ -41,22 +41,25 @@ def tune(
         return
     if job is not None:
         fail(f"{job!r} is one argument too many; `bitgear tune report ID` prints a report", BAD_INPUT)
-    before = _newest(admin, subject)
-    admin.ask("POST", "/admin/tuning/jobs", body={"group": subject, "dry_run": dry_run})
+    asked = admin.ask("POST", "/admin/tuning/jobs", body={"group": subject, "dry_run": dry_run})
+    mine, before = str(asked["job"]), asked["waiting"] - 1
     if not (once or dry_run or folder):
-        typer.echo(f"a job of {subject} is asked for; `bitgear tune {subject} --once` waits for it")
+        after = f" after {before} others" if before else ""
+        typer.echo(f"job {mine} of {subject} is asked for{after}; `bitgear tune report {mine}` prints its report later")
         return
     end = time.monotonic() + timeout_s
-    while (found := _newest(admin, subject)) is None or (before is not None and found == before):
+    while mine not in _newest(admin, subject):
         if time.monotonic() > end:
-            fail(f"no job of {subject} ended within {timeout_s:g} s")
+            fail(
+                f"job {mine} of {subject} did not end within {timeout_s:g} s; `bitgear tune report {mine}` looks later"
+            )
         time.sleep(_POLL_S)
-    _show(admin.ask("GET", f"/admin/tuning/jobs/{quote(found, safe='')}"), folder)
+    _show(admin.ask("GET", f"/admin/tuning/jobs/{quote(mine, safe='')}"), folder)
 
 
-def _newest(admin: Operator, group: str) -> str | None:
-    jobs: list[dict[str, Any]] = admin.ask("GET", f"/admin/tuning/jobs?group={quote(group, safe='')}&limit=1")
-    return str(jobs[0]["id"]) if jobs else None
+def _newest(admin: Operator, group: str) -> list[str]:
+    jobs: list[dict[str, Any]] = admin.ask("GET", f"/admin/tuning/jobs?group={quote(group, safe='')}")
+    return [str(job["id"]) for job in jobs]
 
 
 def _show(job: dict[str, Any], folder: Path | None) -> None:

@@ -249,7 +249,7 @@ class ProxyApp:
             else:
                 await caching.serve(plan, client, outcome, question, run)
         finally:
-            if self._telemetry.drift is not None:
+            if self._telemetry.drift is not None and target.group.name not in serving.classifiers:
                 # Only now: no client waits for it.
                 self._telemetry.drift.saw(body, question.risks)
 

@@ -15,6 +15,7 @@ from router.replay.recorded import NotReplayableError, Recorded, recorded
 from router.replay.rules import rules_of
 
 _LONGEST_LIST = 1000
+_GROUPS_TOLD = 20
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Effect:
     after: Totals
     listed: tuple[Move, ...]
     """The first that moved, at most as many as asked for."""
+    other_groups: tuple[str, ...] = ()
+    """Groups of events that were not asked for: the first 20."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for JSON; what is not finite as null."""
@@ -92,9 +95,14 @@ def effect(
     shares: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     sums = _Sums(), _Sums()
     listed: list[Move] = []
+    others: set[str] = set()
     requests = 0
     for event in events:
-        if group is not None and event.get("group") != group:
+        of = event.get("group")
+        # An event that names no group is damaged, and counted below.
+        if group is not None and of != group and isinstance(of, str):
+            if len(others) < _GROUPS_TOLD:
+                others.add(of)
             continue
         try:
             one = recorded(event)
@@ -121,6 +129,7 @@ def effect(
         before=sums[0].means(),
         after=sums[1].means(),
         listed=tuple(listed),
+        other_groups=tuple(sorted(others)),
     )
 
 

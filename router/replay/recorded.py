@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from router.decision.types import Predicted, RequestFacts, VariantState
@@ -58,40 +58,91 @@ def _recorded(event: Mapping[str, Any]) -> Recorded:
     if any(len(row) < _ROW for row in rows):
         raise NotReplayableError("holds no decision, or one of an older version")
     lengths = event.get("max_model_lens") or [0] * len(rows)
-    variants = tuple(
-        VariantState(
-            name=str(row[0]),
-            precision=str(row[6]),
-            rank=float(row[7]),
-            live=bool(row[1]),
-            last_resort=bool(row[9]),
-            # A limit is only needed where the request exceeded it.
-            max_model_len=None if row[8] else int(limit or 0),
-            predicted=Predicted(_number(row[4]), _number(row[5]), _number(row[10])),
-        )
-        for row, limit in zip(rows, lengths, strict=True)
-    )
+    variants = tuple(_variant(row, length) for row, length in zip(rows, lengths, strict=True))
+    reason = _text(event["reason"])
+    # The variant of an event is the one that answered last; what was chosen is the same, or nothing.
+    variant = event["variant"] if reason not in _NOTHING else None
+    if variant is not None and variant not in {v.name for v in variants}:
+        raise ValueError("a variant that was no candidate")
     return Recorded(
-        id=str(event["id"]),
-        at=float(event["t"]),
-        group=str(event["group"]),
-        scenario=str(event["scenario"]),
-        facts=RequestFacts(*event["request"]),
-        risks={str(k): float(v) for k, v in event["risks"].items()},
+        id=_text(event["id"]),
+        at=_figure(event["t"]),
+        group=_text(event["group"]),
+        scenario=_text(event["scenario"]),
+        facts=_facts(*event["request"]),
+        risks={_text(name): _figure(risk, 1.0) for name, risk in event["risks"].items()},
         variants=variants,
-        generates=bool(event.get("generates", True)),
-        may_explore=int(event["attempts"]) <= 1,
-        draw=float(event["draw"]),
-        dice=float(event["dice"]),
-        # The variant of an event is the one that answered last; what was chosen is the same, or nothing.
-        variant=event["variant"] if event["reason"] not in _NOTHING else None,
-        reason=str(event["reason"]),
+        generates=_flag(event.get("generates", True)),
+        may_explore=_count(event["attempts"]) <= 1,
+        draw=_figure(event["draw"], 1.0),
+        dice=_figure(event["dice"], 1.0),
+        variant=variant,
+        reason=reason,
+    )
+
+
+def _variant(row: Sequence[Any], length: int | None) -> VariantState:
+    _figure(row[2], 1.0)
+    return VariantState(
+        name=_text(row[0]),
+        precision=_text(row[6]),
+        rank=_figure(row[7]),
+        live=_flag(row[1]),
+        last_resort=_flag(row[9]),
+        # A limit is only needed where the request exceeded it.
+        max_model_len=None if _flag(row[8]) else _count(length or 0),
+        predicted=Predicted(_endless(row[4]), _endless(row[5]), _endless(row[10])),
+    )
+
+
+def _facts(
+    prompt: int,
+    output: int,
+    least: int = 0,
+    max_tokens: int | None = None,
+    pin: str | None = None,
+    max_risk: float | None = None,
+    long_output: int = 0,
+) -> RequestFacts:
+    return RequestFacts(
+        _count(prompt),
+        _count(output),
+        _count(least),
+        None if max_tokens is None else _count(max_tokens),
+        None if pin is None else _text(pin),
+        None if max_risk is None else _figure(max_risk, 1.0),
+        _count(long_output),
     )
 
 
 _NOTHING = frozenset({"none_live", "pinned_unavailable", "max_risk_unavailable", "overloaded"})
 
 
-def _number(value: float | None) -> float:
+# What a proxy would not have written is told, not turned into something that decides.
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("not a count")
+    return value
+
+
+def _figure(value: Any, most: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= most:
+        raise ValueError("not a figure, or out of its range")
+    return float(value)
+
+
+def _endless(value: Any) -> float:
     # JSON has no infinity: it is written as null.
-    return math.inf if value is None else float(value)
+    return math.inf if value is None else _figure(value)

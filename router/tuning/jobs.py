@@ -16,6 +16,8 @@ KEPT_S = 30 * 86_400
 LISTED = 200
 """Newest jobs that the list names."""
 WISH_S = 600
+WISHES = 8
+"""Most wishes of one group that wait; one more is refused."""
 
 Status = Literal[
     "refused", "kept", "dry_run", "proposed", "rejected", "canary", "promoted", "rolled_back", "published", "failed"
@@ -26,6 +28,11 @@ _RENEW = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"
 )
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+
+_WISH = (
+    "if redis.call('llen', KEYS[1]) >= tonumber(ARGV[2]) then return 0 end "
+    "local n = redis.call('rpush', KEYS[1], ARGV[1]) redis.call('expire', KEYS[1], ARGV[3]) return n"
+)
 
 
 class Documents(Protocol):
@@ -72,17 +79,31 @@ class Jobs:
                 break
         return found
 
-    async def wish(self, group: str, by: str, dry_run: bool) -> None:
-        """Ask for a job of a group; whoever holds the lease takes it. A wish lives for ten minutes."""
-        await self.client.set(f"{PREFIX}wish:{group}", orjson.dumps({"by": by, "dry_run": dry_run}), ex=WISH_S)
+    async def wish(self, group: str, by: str, dry_run: bool, job: str = "") -> int:
+        """Ask for a job of a group; whoever holds the lease takes the wishes in turn, one a tick.
+
+        `job`: the id that it shall have; empty: any. Return how many wait with this one; 0: `WISHES` wait already, and this one does not. All are forgotten
+        `WISH_S` seconds after the newest.
+        """
+        wish = orjson.dumps({"by": by, "dry_run": dry_run, "job": job})
+        return int(await self.client.eval(_WISH, 1, f"{PREFIX}wishes:{group}", wish, WISHES, WISH_S))
 
     async def take_wish(self, group: str) -> dict[str, Any] | None:
-        """Return and forget the wish for a group."""
-        return _read(await self.client.getdel(f"{PREFIX}wish:{group}"))
+        """Return and forget the oldest wish for a group."""
+        taken = await self.client.lpop(f"{PREFIX}wishes:{group}")
+        return None if taken is None or isinstance(taken, list) else _read(taken)
+
+    async def give_back(self, group: str, wish: Mapping[str, Any]) -> None:
+        """Put a wish that was taken in vain before all others."""
+        key = f"{PREFIX}wishes:{group}"
+        async with self.client.pipeline(transaction=True) as pipe:
+            pipe.lpush(key, orjson.dumps(wish))
+            pipe.expire(key, WISH_S)
+            await pipe.execute()
 
     async def wished(self, groups: Sequence[str]) -> bool:
         """Return whether a wish waits."""
-        return bool(groups) and await self.client.exists(*(f"{PREFIX}wish:{g}" for g in groups)) > 0
+        return bool(groups) and await self.client.exists(*(f"{PREFIX}wishes:{g}" for g in groups)) > 0
 
     async def state(self, group: str) -> dict[str, Any]:
         """Return what the last tick left for the next one."""

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from router.control.document import Canary, ControlDocument, GroupTuning
-from router.tuning.jobs import Documents, Jobs
+from router.tuning.jobs import WISHES, Documents, Jobs, new_id
 
 
 class TuningError(Exception):
@@ -30,10 +30,16 @@ class TuningService:
         self._groups = frozenset(groups)
 
     async def start(self, group: str, by: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Ask for a job now; whoever holds the tuning lease runs it within seconds."""
+        """Ask for a job now; whoever holds the tuning lease runs it within seconds, after those asked for before.
+
+        `job`: the id that it will have; `waiting`: how many jobs of the group wait, with this one. Raises TuningError 409 where too many do.
+        """
         self._known(group)
-        await self._jobs.wish(group, by, dry_run)
-        return {"group": group, "accepted": True, "dry_run": dry_run}
+        job = new_id()
+        waiting = await self._jobs.wish(group, by, dry_run, job)
+        if not waiting:
+            raise TuningError(f"{WISHES} jobs of {group} wait already; ask again when one has ended")
+        return {"group": group, "accepted": True, "dry_run": dry_run, "job": job, "waiting": waiting}
 
     async def status(self) -> dict[str, Any]:
         """Return every group's tuning, its canary, the last jobs, and what the newest said of judges and risks."""

@@ -13,8 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from redis.exceptions import RedisError
+
 from router.config.loop import TuningConfig
 from router.control.document import Canary, ControlDocument, GroupTuning
+from router.control.store import Conflict
 from router.feedback.agreement import agreements
 from router.tuning import canary as trials
 from router.tuning import guard
@@ -79,9 +82,15 @@ class Tuner:
         busy = False
         for name, group in self.groups.items():
             wish = await self._jobs.take_wish(name)
-            await self.tick_group(name, group, wish)
+            try:
+                await self.tick_group(name, group, wish)
+            except (Conflict, RedisError, OSError):
+                # Whoever asked still waits: the next tick takes it again.
+                if wish is not None:
+                    await self._jobs.give_back(name, wish)
+                raise
             tuning = (await self._documents.current()).groups.get(name, GroupTuning())
-            busy = busy or group.settings.mode != "off" or tuning.canary is not None
+            busy = busy or group.settings.mode != "off" or tuning.canary is not None or await self._jobs.wished([name])
         return busy
 
     async def tick_group(self, name: str, group: Group, wish: Mapping[str, Any] | None = None) -> None:
@@ -91,7 +100,8 @@ class Tuner:
         state = await self._jobs.state(name)
         now = self._clock()
         if wish is not None:
-            await self.job(name, by=str(wish.get("by", BY)), dry_run=bool(wish.get("dry_run")))
+            by, job = str(wish.get("by", BY)), str(wish.get("job", ""))
+            await self.job(name, by=by, dry_run=bool(wish.get("dry_run")), job_id=job)
             return
         if tuning.paused:
             return
@@ -110,7 +120,9 @@ class Tuner:
         if due and rested:
             await self.job(name)
 
-    async def job(self, name: str, *, by: str = BY, dry_run: bool = False, why: str = "") -> dict[str, Any]:
+    async def job(
+        self, name: str, *, by: str = BY, dry_run: bool = False, why: str = "", job_id: str = ""
+    ) -> dict[str, Any]:
         """Run one job: estimate, choose, and publish, propose or refuse. Return it as it was kept."""
         group = self.groups[name]
         settings = group.settings
@@ -123,7 +135,7 @@ class Tuner:
         current = present(group, tuning)
         verdict = analyse(records, current, group.facts, settings, points=self._points, replayed=self._replayed)
         job: dict[str, Any] = {
-            "id": new_id(),
+            "id": job_id or new_id(),
             "group": name,
             "at": now,
             "by": by,

@@ -43,7 +43,7 @@ def routes(admin: Admin) -> APIRouter:
     async def jobs(group: str | None = None, limit: Annotated[int, Query(ge=1, le=200)] = 20) -> list[dict[str, Any]]:
         return await _asked(control().jobs(group, limit))
 
-    @router.post("/jobs", summary="Start a job now", responses={404: {}})
+    @router.post("/jobs", summary="Start a job now", responses={404: {}, 409: {}})
     async def start(request: Request, order: JobOrder) -> dict[str, Any]:
         return await _asked(control().start(order.group, holder_of(request), dry_run=order.dry_run))
 

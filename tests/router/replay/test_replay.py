@@ -11,6 +11,8 @@ from typing import Any
 import openai
 import orjson
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from redis import Redis
 from typer.testing import CliRunner
 
@@ -196,6 +198,82 @@ def test_events_that_cannot_be_decided_anew_are_told() -> None:
         "is damaged": 1,
     }
     orjson.dumps(found.as_json())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"draw": 1.5},
+        {"draw": True},
+        {"dice": None},
+        {"t": "yesterday"},
+        {"t": -1.0},
+        {"group": None},
+        {"id": 7},
+        {"attempts": -1},
+        {"generates": "yes"},
+        {"variant": "nobody"},
+        {"reason": ["within_limits"]},
+        {"risks": {"int8": 1.2}},
+        {"request": ["12", 5]},
+        {"request": [12, -5]},
+        {"request": [12, 5, 0, None, None, 3.0]},
+        {"request": [12, 5, 0, None, 4]},
+        {"candidates": []},
+    ],
+)
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_damaged_event_is_counted_and_never_decided(wrong: dict[str, Any], group: str | None) -> None:
+    rng = random.Random(1)
+    good = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+    assert good["variant"] is not None
+    found = effect([{**good, **wrong}], Config(), {}, group=group)
+    assert found.requests == 0
+    assert found.skipped == {"is damaged": 1}
+    assert effect([good], Config(), {}, group=group).requests == 1
+
+
+@given(st.integers(0, 10), st.sampled_from((None, -0.5, 1.5, "x", True, [], 3)), st.integers(0, 2000))
+def test_a_candidate_that_is_damaged_never_decides_as_something_else(place: int, value: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    good = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+    event = {**good, "candidates": [list(row) for row in good["candidates"]]}
+    assume(event["candidates"])
+    before = event["candidates"][0][place]
+    event["candidates"][0][place] = value
+    found = effect([event], Config(), {})
+    # Decided only when the value may stand there: of the kind of what stood there, or null for endless.
+    if found.requests:
+        ranged = place in (2, 4, 5, 7, 10, 3)
+        assert (
+            place == 3
+            or (value is None and place in (4, 5, 10))
+            or (isinstance(value, bool) == isinstance(before, bool) and (not ranged or value >= 0))
+        )
+
+
+def test_a_group_that_nothing_is_recorded_of_is_told(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    good = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({**good, "group": g}) + b"\n" for g in ("b", "a", "b")))
+    for more in ([], ["--json"]):
+        done = CliRunner().invoke(app, ["replay", str(path), "--group", "c", *more])
+        assert done.exit_code == 2
+        assert "no recorded request is of group 'c': they hold a, b" in done.output
+    assert "2 requests" in CliRunner().invoke(app, ["replay", str(path), "--group", "b"]).output
+    path.write_bytes(b"")
+    done = CliRunner().invoke(app, ["replay", str(path), "--group", "c"])
+    assert (done.exit_code, "there are no events" in done.output) == (2, True)
+
+
+def test_an_event_without_its_time_is_counted_also_within_hours(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    good = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({**good, "t": t}) + b"\n" for t in (None, 1.0)))
+    printed = CliRunner().invoke(app, ["replay", str(path), "--hours", "1"]).output
+    assert "1 events left out: is damaged" in printed
 
 
 @pytest.mark.parametrize(("content", "says"), [(b"{}\n{", ":2: not JSON"), (b"[]", ":1: expected an object")])

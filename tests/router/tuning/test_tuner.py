@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from benchmarks.tuning.lived import SETTINGS, Lived
 from benchmarks.tuning.world import World, truth
 from router.control.document import Canary, GroupTuning
+from router.control.store import Conflict
 from router.tuning.report import markdown, write
 from router.tuning.service import TuningError, TuningService, changed
 
@@ -43,6 +44,28 @@ async def test_a_job_with_too_little_data_changes_nothing_and_says_so(redis: Red
     assert "quality labels" in job["reason"]
     assert (await lived.store.current()).version == 0
     assert job["reason"] in markdown(job)
+
+
+async def test_a_wish_outlives_a_tick_that_somebody_else_overtook(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived = Lived(World(), redis, settings=QUICK.model_copy(update={"mode": "off"}))
+    await lived.jobs.wish("g", "ada", True)
+    await lived.jobs.wish("g", "bob", True, "bobs")
+
+    async def overtaken(*_: object, **__: object) -> dict[str, object]:
+        raise Conflict(2, 1)
+
+    monkeypatch.setattr(lived.tuner, "job", overtaken)
+    with pytest.raises(Conflict):
+        await lived.tuner.tick()
+    monkeypatch.undo()
+    for who, more in (("ada", True), ("bob", False)):
+        # With a wish that waits there is something left to do.
+        assert await lived.tuner.tick() == more
+        (newest,) = await lived.jobs.recent(limit=1)
+        assert newest["by"] == who
+    assert newest["id"] == "bobs"
 
 
 async def test_the_whole_loop_once_promotes_what_gains_and_keeps_the_bound(redis: Redis, tmp_path: Path) -> None:
@@ -176,7 +199,8 @@ async def test_manual_mode_waits_for_a_person(redis: Redis) -> None:
     lived = Lived(RICH, redis, seed=3, settings=settings, start=START)
     service = TuningService(lived.jobs, lived.store, ["g"])
     await lived.live(2000, 1000)
-    assert await service.start("g", "ann") == {"group": "g", "accepted": True, "dry_run": False}
+    asked = await service.start("g", "ann")
+    assert asked == {"group": "g", "accepted": True, "dry_run": False, "job": asked["job"], "waiting": 1}
     await lived.tuner.tick()
     job = (await service.jobs("g"))[0]
     assert (job["status"], job["by"]) == ("proposed", "ann")
