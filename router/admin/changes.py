@@ -88,7 +88,7 @@ async def change(
         if expected is not None and current.version != expected:
             raise Problem(412, f"the current version is {current.version}, not {expected}")
         edited = edit(current).model_copy(update={"by": by, "reason": reason})
-        if content(edited) == content(current):
+        if edited == current.model_copy(update={"by": by, "reason": reason}):
             # Nothing to publish: what was asked for is so already.
             return ChangedView(version=current.version, dry_run=dry_run, diff=[])
         await admin.check(edited.model_copy(update={"version": current.version + 1}))
