@@ -23,6 +23,7 @@ from router.tuning import canary as trials
 from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
 from router.tuning.calibration import calibrations
+from router.tuning.estimators import DECIDES
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
@@ -214,7 +215,7 @@ class Tuner:
             estimates, level = value(
                 records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
             )
-            holds = estimates["dr"].lower >= -settings.margin * level
+            holds = estimates[DECIDES].lower >= -settings.margin * level
             trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
         job["trial"] = trials.told(trial)
         if trial.verdict != "continue":
