@@ -48,19 +48,24 @@ def digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def save(path: Path, content: Mapping[str, Any]) -> Artefact:
-    """Write an artefact with its hash, and return it as it will load. Raises `ArtefactError` when it would not."""
+def dump(content: Mapping[str, Any], where: str = "the artefact") -> tuple[bytes, Artefact]:
+    """Return an artefact's bytes with its hash in them, and how they load. Raises `ArtefactError` when they would not."""
     complete = {**content, "format": FORMAT, "feature_version": FEATURE_VERSION}
     try:
         complete["sha256"] = digest(complete)
     except ValueError as error:
-        raise ArtefactError(f"{path}: {error}") from None
-    artefact = _parse(complete, str(path))
+        raise ArtefactError(f"{where}: {error}") from None
+    artefact = _parse(complete, where)
+    return (json.dumps(complete, sort_keys=True, ensure_ascii=False, indent=1) + "\n").encode(), artefact
+
+
+def save(path: Path, content: Mapping[str, Any]) -> Artefact:
+    """Write an artefact with its hash, and return it as it will load. Raises `ArtefactError` when it would not."""
+    data, artefact = dump(content, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(complete, sort_keys=True, ensure_ascii=False, indent=1)
     # Renamed into place: a reader never sees half a file.
     partial = path.with_suffix(".partial")
-    partial.write_text(text + "\n", encoding="utf-8")
+    partial.write_bytes(data)
     partial.replace(path)
     return artefact
 
@@ -70,21 +75,28 @@ def read(path: Path) -> Artefact:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ArtefactError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; this is not an artefact")
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        data = path.read_bytes()
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        if isinstance(error, ArtefactError):
-            raise
-        raise ArtefactError(f"{path}: not JSON: {error}") from None
+    return parse(data, str(path))
+
+
+def parse(data: bytes, where: str) -> Artefact:
+    """Return the artefact in `data`; `where` names it in errors. Raises `ArtefactError`."""
+    try:
+        content = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+    except ArtefactError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{where}: not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ArtefactError(f"{path}: expected an object, found {type(content).__name__}")
+        raise ArtefactError(f"{where}: expected an object, found {type(content).__name__}")
     found = content.get("format")
     if found != FORMAT:
-        raise ArtefactError(f"{path}: format {found!r:.40}; this Bitgear reads format {FORMAT}")
+        raise ArtefactError(f"{where}: format {found!r:.40}; this Bitgear reads format {FORMAT}")
     if content.get("sha256") != digest(content):
-        raise ArtefactError(f"{path}: its content doesn't match its sha256; the file was changed or damaged")
-    return _parse(content, str(path))
+        raise ArtefactError(f"{where}: its content doesn't match its sha256; it was changed or damaged")
+    return _parse(content, where)
 
 
 def _parse(content: Mapping[str, Any], where: str) -> Artefact:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 WEIGHTS = "model.safetensors"
-_MOST_TOKENS = 256
+MOST_TOKENS = 256
+"""Of a text, special ones included; the rest is not read."""
 _NO_EXTRA = "encoders need numpy, tokenizers and safetensors: pip install 'bitgear[embedding]'"
 
 
@@ -67,7 +68,7 @@ def open_encoder(folder: Path) -> Encoder:
     if "embeddings" in tensors:
         tokenizer.no_truncation()
         return Static(tokenizer, tensors["embeddings"])
-    tokenizer.enable_truncation(_MOST_TOKENS)
+    tokenizer.enable_truncation(MOST_TOKENS)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -82,6 +83,59 @@ def open_encoder(folder: Path) -> Encoder:
         raise EncoderError(f"{folder}: {error} is missing") from None
 
 
+class Known:
+    """Vectors computed before, found by their texts' hashes: for training and evaluation, where prompts come again and again."""
+
+    def __init__(self, fingerprint: str, vectors: dict[bytes, Any]) -> None:
+        self.fingerprint = fingerprint
+        """Of the encoder that made them."""
+        self._vectors = vectors
+        self.size = len(next(iter(vectors.values()))) if vectors else 0
+
+    @classmethod
+    def read(cls, path: Path) -> Known:
+        """Return the vectors in a file that `write` made. Raises `EncoderError`."""
+        import numpy as np
+
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                hashes, vectors, fingerprint = file["hashes"], file["vectors"], str(file["fingerprint"])
+        except (OSError, ValueError, KeyError) as error:
+            raise EncoderError(f"{path}: holds no vectors: {error}") from None
+        return cls(fingerprint, {row.tobytes(): vector for row, vector in zip(hashes, vectors, strict=True)})
+
+    def write(self, path: Path) -> None:
+        """Write them; no code, no text."""
+        import numpy as np
+
+        hashes = np.frombuffer(b"".join(self._vectors), np.uint8).reshape(len(self), -1)
+        np.savez(path, hashes=hashes, vectors=np.stack(list(self._vectors.values())), fingerprint=self.fingerprint)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __contains__(self, text: str) -> bool:
+        return _hash(text) in self._vectors
+
+    def add(self, text: str, vector: Any) -> None:
+        """Keep a text's vector."""
+        self._vectors[_hash(text)] = vector
+        self.size = len(vector)
+
+    def encode(self, text: str) -> Any:
+        """Return a text's vector; see `Encoder`. Raises `EncoderError` when it was not encoded before."""
+        found = self._vectors.get(_hash(text))
+        if found is None:
+            raise EncoderError(
+                "a text without a vector: encode the prompts anew (benchmarks/classifier/encode_prompts.py)"
+            )
+        return found
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+
+
 class Static:
     """The mean of the tokens' rows in a table."""
 
@@ -91,7 +145,7 @@ class Static:
 
     def encode(self, text: str) -> Any:
         """Return the text's vector; see `Encoder`."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids[: 8 * _MOST_TOKENS]
+        ids = self._tokenizer.encode(_readable(text), add_special_tokens=False).ids[: 8 * MOST_TOKENS]
         return _unit(self._table[ids].sum(axis=0))
 
 
@@ -127,7 +181,7 @@ class Bert:
 
     def encode(self, text: str) -> Any:
         """Return the text's vector; see `Encoder`."""
-        ids = self._tokenizer.encode(text).ids
+        ids = self._tokenizer.encode(_readable(text)).ids
         state = _layer_norm(self._words[ids] + self._places[: len(ids)], self._norm)
         for layer in self._layers:
             state = _layer_norm(state + _linear(self._attend(state, layer), layer["mixed"]), layer["mixed_norm"])
@@ -146,6 +200,11 @@ class Bert:
         weight = np.exp(weight - weight.max(axis=-1, keepdims=True))
         weight /= weight.sum(axis=-1, keepdims=True)
         return (weight @ value).transpose(1, 0, 2).reshape(tokens, size)
+
+
+def _readable(text: str) -> str:
+    """The text without lone surrogates: legal in JSON, refused by tokenizers."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _linear(state: Any, pair: tuple[Any, Any]) -> Any:

@@ -31,12 +31,14 @@ from router.config.problems import masked
 from router.config.runtime import Runtime, RuntimeFileError
 from router.config.schema import Config
 from router.config.telemetry import LoggingConfig
+from router.control.artefacts import Artefacts
 from router.control.document import ControlDocument, GroupTuning
 from router.control.follow import Follower
 from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
 from router.keys.shared import SharedRates
+from router.listening import keep_out, let_in
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
@@ -63,6 +65,8 @@ _CALIBRATION_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
 """Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
+_YOUNG = 20_000
+"""New objects that are not freed yet before they are searched for cycles."""
 _LATELY_S = 10
 """How far back it looks for requests that were late."""
 
@@ -74,6 +78,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let in who already waits, accept nothing more, and let what runs end."""
+        for sock in sockets or []:
+            await let_in(sock)
+        await super().shutdown(sockets)
+
 
 class Worker:
     """Fleet, monitor, telemetry, and the two servers of one process."""
@@ -81,6 +91,7 @@ class Worker:
     def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
         config = runtime.config
         self._runtime = runtime
+        self._own: list[socket.socket] = []
         self._log = log
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
@@ -93,7 +104,12 @@ class Worker:
             log,
             timeout_s=timeout_s,
         )
-        self._builder = Builder(runtime, scorer, os.environ, log, pace)
+        file = Path(runtime.control_file) if runtime.control_file else None
+        self._artefacts = Artefacts(
+            open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
+            file.parent / "classifiers" if file is not None else None,
+        )
+        self._builder = Builder(runtime, scorer, os.environ, log, pace, self._artefacts)
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -123,7 +139,6 @@ class Worker:
             if runtime.redis_url
             else None
         )
-        file = Path(runtime.control_file) if runtime.control_file else None
         self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
         self._jobs = (
             Jobs(connect(runtime, os.environ, config.redis.timeout_s)) if runtime.redis_url is not None else None
@@ -143,6 +158,7 @@ class Worker:
                 follow=self._follower.stats,
                 look=self._follower.look,
                 check=lambda document: self._builder.check(self.serving, document),
+                artefacts=self._artefacts,
                 tuning=(
                     TuningService(self._jobs, self._control, runtime.groups())
                     if self._jobs is not None and self._control is not None
@@ -173,7 +189,7 @@ class Worker:
     async def apply(self, document: ControlDocument) -> None:
         """Serve new requests as `document` says. Raises BadDocument; then nothing is changed."""
         last = self.serving
-        serving = self._builder.next(last, document)
+        serving = await self._builder.next(last, document)
         # From here on nothing can fail, and no request comes between.
         stay = set(serving.fleet.settle())
         self.app.serving = serving
@@ -184,8 +200,11 @@ class Worker:
             self._follow(last.config, serving)
         self._inner_loop.set(serving.config.tuning.inner_loop)
         for name, group in serving.fleet.groups.items():
-            bounds = document.groups.get(name, GroupTuning()).bounds
+            bounds = {} if name in serving.missing else document.groups.get(name, GroupTuning()).bounds
             self._inner_loop.follow(name, group.thresholds, {str(p): b for p, b in bounds.items()})
+        for name, why in serving.missing.items():
+            if name not in last.missing:
+                self._log.error("group %s: %s; the configured classifier serves until it is found", name, why)
         for variant in last.fleet.variants():
             for replica in variant.replicas:
                 if replica not in stay:
@@ -224,12 +243,16 @@ class Worker:
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
+        for sock in self._own:
+            keep_out(sock)
+        self._own = []
         for server in self._servers:
             server.force_exit = server.should_exit
             server.should_exit = True
 
-    async def serve(self, api: socket.socket, admin: socket.socket) -> None:
-        """Serve both addresses until `stop`."""
+    async def serve(self, api: socket.socket, admin: socket.socket, *, shared: bool = False) -> None:
+        """Serve both addresses until `stop`. Unless others accept on the sockets too, nobody is let in after that."""
+        self._own = [] if shared else [api, admin]
         # What was changed before holds from the first request on.
         await self._follower.start()
         self._sink.start()
@@ -254,8 +277,10 @@ class Worker:
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
+            self.app.settle()
             await self.quality.stop()
             await self._rates.stop()
+            await self._artefacts.close()
             await self.caching.stop()
             await self._sink.stop()
             if self.tracing is not None:
@@ -264,6 +289,7 @@ class Worker:
 
     def update_metrics(self) -> None:
         """Bring the metrics up to now."""
+        self.app.settle()
         events = self._sink.stats()
         self._metrics.update_gauges(self.fleet)
         self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
@@ -276,10 +302,12 @@ class Worker:
         looked = -math.inf
         while True:
             self.update_metrics()
-            drift = self._telemetry.drift
-            if drift is not None and time.monotonic() - looked >= _DRIFT_S:
+            if time.monotonic() - looked >= _DRIFT_S:
                 looked = time.monotonic()
-                self._metrics.update_drift(drift)
+                if self._telemetry.drift is not None:
+                    self._metrics.update_drift(self._telemetry.drift)
+                if self.serving.missing:
+                    await self._follower.again()
             await asyncio.sleep(_GAUGES_S)
 
     async def _show_calibration(self) -> None:
@@ -344,18 +372,20 @@ def main(argv: list[str] | None = None) -> int:
     admin = _socket(arguments.admin_fd, config.admin.host, config.admin.port)
     for sock in (api, admin):
         sock.setblocking(False)
-    uvloop.run(_run(worker, api, admin))
+    uvloop.run(_run(worker, api, admin, shared=arguments.api_fd is not None))
     return 0
 
 
-async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None:
+async def _run(worker: Worker, api: socket.socket, admin: socket.socket, *, shared: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    # What lives until the end need not be looked at by every collection.
+    # What lives until the end need not be looked at by every collection, and what ends with its request is freed
+    # without one: a collection every few requests would find nothing.
     gc.collect()
     gc.freeze()
-    await worker.serve(api, admin)
+    gc.set_threshold(_YOUNG, 10, 10)
+    await worker.serve(api, admin, shared=shared)
 
 
 def _raise_file_limit() -> None:

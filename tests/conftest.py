@@ -72,6 +72,7 @@ async def running(
     config: Mapping[str, Any] | None = None,
     variant: Mapping[str, Any] | None = None,
     redis_url: str | None = None,
+    control_file: str | None = None,
     wait: bool = True,
 ) -> AsyncIterator[Bitgear]:
     """Run a worker for group `g`, whose variants are `urls` by precision; `wait` until every replica is ready."""
@@ -86,7 +87,8 @@ async def running(
         for precision, url in urls.items()
     ]
     settings = Config.model_validate(merged(FAST, config or {}))
-    worker = Worker(Runtime(config=settings, variants=tuple(specs), redis_url=redis_url), logging.getLogger("bitgear"))
+    told = Runtime(config=settings, variants=tuple(specs), redis_url=redis_url, control_file=control_file)
+    worker = Worker(told, logging.getLogger("bitgear"))
     api, url = _listen()
     admin, admin_url = _listen()
     task = asyncio.create_task(worker.serve(api, admin))

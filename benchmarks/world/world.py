@@ -242,7 +242,7 @@ class World:
             running=running + 1.0,
             queued=waiting > 0.0,
         )
-        replica.inflight += 1
+        outcome.ahead, outcome.mark = replica.send(now, float(arrival.prompt_tokens))
         replica.requests += 1
         seat = self._seats[variant.name, replica.index]
         ticket = _Ticket(index, arrival, outcome, decision, variant, replica)
@@ -352,9 +352,15 @@ class World:
 
     def _read_metrics(self, seat: _Seat) -> None:
         engine = seat.engine
-        metrics = VllmMetrics(float(engine.running), float(len(engine.waiting)), engine.kv_usage)
+        metrics = VllmMetrics(
+            float(engine.running),
+            float(len(engine.waiting)),
+            engine.kv_usage,
+            float(engine.prompted),
+            float(engine.generated),
+        )
         for view in seat.views:
-            view.metrics, view.metrics_at, view.inflight_at_metrics = metrics, self.now, view.inflight
+            view.read(self.now, metrics)
         if self._coming or self._open:
             self._push(self.now + self._metrics_s, self._read_metrics, (seat,))
 

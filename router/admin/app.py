@@ -9,9 +9,21 @@ from fastapi import FastAPI
 from router.admin import problems
 from router.admin.auth import Guard, Tokens
 from router.admin.context import Admin
-from router.admin.routes import audit, cache, config, groups, keys, live, replicas, thresholds, tuning, versions
+from router.admin.routes import (
+    audit,
+    cache,
+    classifiers,
+    config,
+    groups,
+    keys,
+    live,
+    replicas,
+    thresholds,
+    tuning,
+    versions,
+)
 
-_SUBJECTS = (live, config, versions, groups, replicas, thresholds, tuning, cache, keys, audit)
+_SUBJECTS = (live, config, versions, groups, replicas, thresholds, classifiers, tuning, cache, keys, audit)
 
 
 def build_admin_app(admin: Admin, tokens: Tokens) -> Any:

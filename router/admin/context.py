@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from router.config.runtime import Runtime
+from router.control.artefacts import Artefacts
 from router.control.document import ControlDocument
 from router.control.follow import FollowStats
 from router.control.store import ControlStore
@@ -60,7 +61,9 @@ class Admin:
     follow: Callable[[], FollowStats]
     look: Callable[[], Awaitable[None]]
     """Follow a new version at once."""
-    check: Callable[[ControlDocument], None]
+    check: Callable[[ControlDocument], Awaitable[None]]
     """Raise BadDocument where a document cannot be applied."""
+    artefacts: Artefacts
+    """Classifiers of single groups."""
     tuning: TuningControl | None = None
     effect: Effect | None = None

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import typer
 
+from router.cli.admin_classifier import classifier_commands
 from router.cli.common import BAD_INPUT, ConfigOption, fail
-from router.cli.operator import TokenOption, UrlOption, operator
+from router.cli.operator import TokenOption, UrlOption, operator, print_changed, print_changes
 
 admin_app = typer.Typer(help="Look at a running Bitgear and change it.", no_args_is_help=True)
 config_commands = typer.Typer(help="The effective configuration.", no_args_is_help=True)
@@ -21,6 +22,7 @@ admin_app.add_typer(config_commands, name="config")
 admin_app.add_typer(replica_commands, name="replicas")
 admin_app.add_typer(key_commands, name="keys")
 admin_app.add_typer(tuning_commands, name="tuning")
+admin_app.add_typer(classifier_commands, name="classifier")
 
 Reason = Annotated[str, typer.Option(help="Why, for the audit log.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, print what would change.")]
@@ -102,7 +104,7 @@ def diff(
     config: ConfigOption = None,
 ) -> None:
     """Print what one version says otherwise than another."""
-    _changes(operator(url, token, config).ask("GET", f"/admin/versions/{version}/diff?to={to}"))
+    print_changes(operator(url, token, config).ask("GET", f"/admin/versions/{version}/diff?to={to}"))
 
 
 @admin_app.command("rollback")
@@ -116,7 +118,7 @@ def rollback(
 ) -> None:
     """Make an older version the newest."""
     path = "/admin/rollback" + ("?dry_run=true" if dry_run else "")
-    _changed(operator(url, token, config).ask("POST", path, body={"version": version, "reason": reason}))
+    print_changed(operator(url, token, config).ask("POST", path, body={"version": version, "reason": reason}))
 
 
 @admin_app.command("thresholds")
@@ -143,7 +145,7 @@ def thresholds(
         except ValueError:
             fail(f"{one!r}: expected PRECISION=THRESHOLD, as int8=0.2", BAD_INPUT)
     path += "?dry_run=true" if dry_run else ""
-    _changed(there.ask("PUT", path, body={"thresholds": wanted, "reason": reason}))
+    print_changed(there.ask("PUT", path, body={"thresholds": wanted, "reason": reason}))
 
 
 def _replica(action: str) -> None:
@@ -169,7 +171,7 @@ def _replica(action: str) -> None:
         body = {"url": replica}
         if method == "DELETE":
             path, body = f"{path}?url={quote(replica, safe='')}", {}
-        _changed(operator(url, token, config).ask(method, path, body=body or None))
+        print_changed(operator(url, token, config).ask(method, path, body=body or None))
 
     run.__doc__ = {
         "add": "Add a running server.",
@@ -229,7 +231,7 @@ def audit(limit: int = 20, url: UrlOption = None, token: TokenOption = None, con
     for one in operator(url, token, config).ask("GET", f"/admin/audit?limit={limit}"):
         version = f"version {one['version']}" if one["version"] is not None else one["action"]
         typer.echo(f"{_time(one['at'])}  {one['by']}  {version}  {one['reason']}")
-        _changes(one["diff"])
+        print_changes(one["diff"])
 
 
 @tuning_commands.command("status")
@@ -292,16 +294,6 @@ def _print(value: Any) -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=118).rstrip())
-
-
-def _changed(answer: dict[str, Any]) -> None:
-    typer.echo("would change:" if answer["dry_run"] else f"version {answer['version']}:")
-    _changes(answer["diff"])
-
-
-def _changes(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        typer.echo(f"  {row['path']}: {row['before']} -> {row['after']}")
 
 
 def _time(at: float) -> str:

@@ -41,11 +41,21 @@ class Operator:
         """Lay a patch on the configuration as it is now, and print what changes."""
         path = f"/admin/config?dry_run={'true' if dry_run else 'false'}&reason={quote(reason, safe='')}"
         made = self.ask("PATCH", path, body=patch, headers={"if-match": "*"})
-        typer.echo("would change:" if made["dry_run"] else f"version {made['version']}:")
-        for row in made["diff"]:
-            typer.echo(f"  {row['path']}: {row['before']} -> {row['after']}")
+        print_changed(made)
         if made.get("effect"):
             typer.echo(f"  effect: {made['effect']}")
+
+
+def print_changed(answer: dict[str, Any]) -> None:
+    """Print what came of a change."""
+    typer.echo("would change:" if answer["dry_run"] else f"version {answer['version']}:")
+    print_changes(answer["diff"])
+
+
+def print_changes(rows: list[dict[str, Any]]) -> None:
+    """Print where two documents differ."""
+    for row in rows:
+        typer.echo(f"  {row['path']}: {row['before']} -> {row['after']}")
 
 
 def operator(url: str | None, token: str | None, config: Path | None) -> Operator:

@@ -223,6 +223,11 @@ class GroupConfig(Settings):
     cache: GroupCacheConfig = Field(
         default_factory=GroupCacheConfig, description="What this group does otherwise than `cache` says."
     )
+    classifier: str | None = Field(
+        None,
+        description="File of a classifier made from this group's own variants (`bitgear calibrate`). "
+        "None: the one of `classifier`.",
+    )
     base_model: str | None = Field(
         None, description="Full-precision checkpoint from which variants of kind vllm are made."
     )

@@ -31,6 +31,9 @@ class GroupTuning(Settings):
     )
     canary: Canary | None = Field(None, description="A change on trial.")
     paused: bool = Field(False, description="No job changes this group.")
+    classifier: str = Field(
+        "", pattern="^([0-9a-f]{64})?$", description="SHA-256 of the group's own classifier; empty: as configured."
+    )
 
 
 class ControlDocument(Settings):

@@ -97,6 +97,11 @@ class Follower:
                     await self._store.close()
             self._state = "stopped"
 
+    async def again(self) -> None:
+        """Apply the document that is applied once more: something that it names could not be had then."""
+        async with self._one_at_a_time:
+            await self._take(self.document, keep=False)
+
     async def look(self) -> None:
         """Ask Redis now; an unreachable one is noted, never raised."""
         if self._store is None:

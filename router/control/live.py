@@ -44,7 +44,7 @@ FIXED = {
     "server": "sockets and worker processes are made at the start",
     "admin": "its socket and tokens are made at the start",
     "redis": "through it this very change would come",
-    "classifier": "workers load it once, at the start",
+    "classifier": "workers load it at the start; a group gets another one by `bitgear admin classifier set`",
     "events.enabled": "the connection for events is made at the start",
     "events.stream": "what was recorded would be left behind under the old name",
     "cache.enabled": "the cache's connection is made at the start",

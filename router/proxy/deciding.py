@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from classifier import Classifier
@@ -44,10 +45,18 @@ class Question(NamedTuple):
 
 
 class Decider:
-    """Holds what all decisions share. `exploration` is for the adaptive policy: the cautious one never explores."""
+    """Holds what all decisions share. `own`: classifiers of groups that have one. `exploration` is for the adaptive policy: the cautious one never explores."""
 
-    def __init__(self, classifier: Classifier, policy: str, version: str, exploration: Exploration = OFF) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        policy: str,
+        version: str,
+        exploration: Exploration = OFF,
+        own: Mapping[str, Classifier] = MappingProxyType({}),
+    ) -> None:
         self._classifier = classifier
+        self._own = own
         self._policy = POLICIES[policy]
         self._version = version
         self._exploration = exploration
@@ -75,7 +84,8 @@ class Decider:
         draw = self._random.random()
         if not endpoint.generates:
             return Question(target, facts, {}, units, POLICIES["full_precision"], draw)
-        risks = {name: round(risk, _RISK_DIGITS) for name, risk in self._classifier.risk(body).by_precision.items()}
+        classifier = self._own.get(target.group.name, self._classifier) if self._own else self._classifier
+        risks = {name: round(risk, _RISK_DIGITS) for name, risk in classifier.risk(body).by_precision.items()}
         return Question(target, facts, risks, units, self._policy, draw, self._random.random(), self._exploration)
 
     def decide(self, question: Question, now: float, excluded: Collection[Replica] = ()) -> Decision:
@@ -98,7 +108,7 @@ class Decider:
         return explore(decision, OFF if excluded else question.exploration, question.dice, question.facts.max_risk)
 
 
-def decider_of(classifier: Classifier, config: Config) -> Decider:
-    """Return the decider that the configuration describes."""
+def decider_of(classifier: Classifier, config: Config, own: Mapping[str, Classifier] = MappingProxyType({})) -> Decider:
+    """Return the decider that the configuration describes; `own`: classifiers of groups that have one."""
     exploration = Exploration(config.exploration.effective_share(config.tuning.mode), config.exploration.max_risk)
-    return Decider(classifier, config.policy, config.policy_version, exploration)
+    return Decider(classifier, config.policy, config.policy_version, exploration, own)

@@ -139,9 +139,12 @@ class Exchange:
         request: bytes,
     ) -> None:
         outcome = self._outcome
-        running, waiting = replica.load(time.monotonic(), 10.0)
+        now, group = time.monotonic(), outcome.group
+        running, waiting = replica.load(now, 10.0)
         outcome.running, outcome.queued = running + 1.0, waiting > 0.0
-        replica.inflight += 1
+        outcome.ahead, outcome.mark = replica.send(
+            now, group.prompt_tokens(outcome.units) if group is not None else 0.0
+        )
         replica.requests += 1
         up = upstream_headers(headers, outcome.request_id, replica.headers, as_json=self._as_json)
         if outcome.trace is not None:

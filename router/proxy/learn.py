@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from router.proxy.outcome import Outcome
+from router.state import Replica
 
 _ENOUGH_TOKENS = 8
+_STALE_S = 10.0
 
 
 def learn(outcome: Outcome, now: float) -> None:
@@ -30,16 +32,28 @@ def learn(outcome: Outcome, now: float) -> None:
         ttft = outcome.first_token_at - outcome.sent_up
         traffic.ttft_60s.add(now, ttft)
         if not outcome.queued:
-            estimator.observe_prefill(usage.prompt_tokens, ttft)
+            estimator.observe_prefill(usage.prompt_tokens + outcome.ahead, ttft)
         itl = outcome.itl_s
         if itl is not None:
             traffic.itl_60s.add(now, itl)
-            estimator.observe_decode(outcome.running, itl)
+            estimator.observe_decode(_together(outcome, replica, now), itl, _meanwhile(outcome, replica, now, tokens))
             service = itl * tokens
     elif tokens >= _ENOUGH_TOKENS and not outcome.queued:
         # A whole answer hides its first token: take the predicted one off.
         speed = estimator.speed(outcome.running, 0.0)
-        ttft = speed.prefill_base_s + speed.prefill_per_token_s * usage.prompt_tokens if speed else 0.0
+        ahead = usage.prompt_tokens + outcome.ahead
+        ttft = speed.prefill_base_s + speed.prefill_per_token_s * ahead if speed else 0.0
         if service > ttft:
-            estimator.observe_decode(outcome.running, (service - ttft) / (tokens - 1))
+            itl, prompts = (service - ttft) / (tokens - 1), _meanwhile(outcome, replica, now, tokens)
+            estimator.observe_decode(_together(outcome, replica, now), itl, prompts)
     estimator.observe_service(service)
+
+
+def _together(outcome: Outcome, replica: Replica, now: float) -> float:
+    """Return how many requests ran together over this one's life: the mean of its beginning and its end."""
+    return (outcome.running + sum(replica.load(now, _STALE_S)) + 1.0) / 2.0
+
+
+def _meanwhile(outcome: Outcome, replica: Replica, now: float, tokens: int) -> float:
+    """Return the prompt tokens of others that came meanwhile, for each token of the answer after its first."""
+    return replica.prompts.since(outcome.mark, now) / (tokens - 1)

@@ -12,6 +12,7 @@ from router.proxy.deciding import Question
 from router.proxy.surface import Endpoint
 from router.proxy.usage import Usage
 from router.state import Group, Replica, Variant
+from router.state.prompts import BEGINNING, Mark
 
 if TYPE_CHECKING:
     from router.telemetry.tracing import Trace
@@ -43,6 +44,10 @@ class Outcome:
     """Requests that ran on the replica when this one was sent, itself included."""
     queued: bool = False
     """Whether the replica had a queue then."""
+    ahead: float = 0.0
+    """Prompt tokens that it had to compute first."""
+    mark: Mark = BEGINNING
+    """Prompt tokens that had come to the replica by then, this request's included."""
     first_token_at: float | None = None
     last_token_at: float | None = None
     usage: Usage | None = None

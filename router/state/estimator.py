@@ -6,6 +6,9 @@ import math
 
 from router.decision.types import Speed
 
+_LEAST = 0.05
+"""Least share of its time that a replica is taken to have for answers, whatever prompts come."""
+
 
 class DecayingLine:
     """y = a + b x by exponentially weighted least squares, with a, b >= 0.
@@ -57,9 +60,14 @@ class DecayingLine:
 class SpeedEstimator:
     """Prefill, decode and queue of one replica.
 
-    Prefill: TTFT over prompt tokens, from requests that did not queue. Decode: time between tokens over the number of
-    requests that ran together (the batch's cost). Queue: by Little's law, waiting requests times the mean time one
-    holds its place, over the places (J. Little, 1961).
+    Prefill: TTFT over the prompt tokens that had to be computed, its own and those ahead, from requests that did not
+    queue. Decode: time between tokens, less what prompts of others took meanwhile, over the number of requests that ran
+    together (the batch's cost). Queue: by Little's law, waiting requests times the mean time one holds its place, over
+    the places (J. Little, 1961).
+
+    A second of a replica is spent on steps and on prompts: 1 = steps/s * (a + b * running) + prompt tokens/s * p. So the
+    time between tokens, 1 / (steps/s), is (a + b * running) / (1 - p * prompt tokens/s): it follows the load at once,
+    where answers that end tell of the load they met.
     """
 
     __slots__ = ("_decay", "_decode", "_prefill", "_service_s", "_service_weight")
@@ -76,28 +84,41 @@ class SpeedEstimator:
         """Whether anything was observed."""
         return self._prefill.weight > 0.0 or self._decode.weight > 0.0
 
-    def observe_prefill(self, prompt_tokens: int, ttft_s: float) -> None:
-        """Take in a first token of a request that found no queue."""
+    @property
+    def per_token_s(self) -> float:
+        """Seconds of the replica that one prompt token takes."""
+        return self._prefill.fit()[1]
+
+    def observe_prefill(self, prompt_tokens: float, ttft_s: float) -> None:
+        """Take in a first token of a request that found no queue; `prompt_tokens`: its own and those ahead of it."""
         self._prefill.add(float(max(1, prompt_tokens)), ttft_s)
 
-    def observe_decode(self, running: float, itl_s: float) -> None:
-        """Take in the mean time between tokens of one answer, with `running` requests together."""
-        self._decode.add(max(1.0, running), itl_s)
+    def observe_decode(self, running: float, itl_s: float, prompts: float = 0.0) -> None:
+        """Take in the mean time between tokens of one answer, with `running` requests together.
+
+        `prompts`: prompt tokens of others that came meanwhile, for each token of the answer.
+        """
+        self._decode.add(max(1.0, running), max(itl_s * _LEAST, itl_s - prompts * self.per_token_s))
 
     def observe_service(self, seconds: float) -> None:
         """Take in how long one request held its place."""
         self._service_s = self._service_s * self._decay + seconds
         self._service_weight = self._service_weight * self._decay + 1.0
 
-    def speed(self, running: float, waiting: float) -> Speed | None:
-        """Return what one more request would see, or None before any observation."""
+    def speed(self, running: float, waiting: float, ahead: float = 0.0, prompts: float = 0.0) -> Speed | None:
+        """Return what one more request would see, or None before any observation.
+
+        `ahead`: prompt tokens to be computed before its own; `prompts`: prompt tokens/s that come.
+        """
         if not self.measured:
             return None
         base, per_token = self._prefill.fit()
         itl_base, itl_slope = self._decode.fit()
         service = self._service_s / self._service_weight if self._service_weight else 0.0
         queue = waiting * service / max(1.0, running) if waiting > 0.0 else 0.0
-        return Speed(queue, base, per_token, itl_base + itl_slope * (running + 1.0), running, itl_slope)
+        free = max(_LEAST, 1.0 - prompts * per_token)
+        itl = (itl_base + itl_slope * (running + 1.0)) / free
+        return Speed(queue + ahead * per_token, base, per_token, itl, running, itl_slope / free)
 
 
 def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30.0) -> Speed:

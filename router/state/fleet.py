@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from backends.settings import PRECISION_BITS
 from router.config.runtime import Runtime, RuntimeVariant
@@ -169,7 +170,7 @@ def _wait(replica: Replica, now: float) -> float:
 class Fleet:
     """All groups, as the runtime file and the control document want them.
 
-    `recommended` are thresholds where neither says any. With a `previous` fleet, replicas that stay keep their
+    `recommended` are thresholds where neither says any, and `own` those of groups with a classifier of their own. With a `previous` fleet, replicas that stay keep their
     connections, speeds and breakers, and what stays the same is the same object. Nothing of the previous one is
     changed before `settle`.
     """
@@ -181,6 +182,7 @@ class Fleet:
         recommended: Mapping[str, float],
         document: ControlDocument | None = None,
         previous: Fleet | None = None,
+        own: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     ) -> None:
         config = runtime.config
         self._document = document or ControlDocument()
@@ -191,7 +193,7 @@ class Fleet:
             variants = {
                 s.variant: _variant(s, config, env, old.variants.get(s.variant) if old else None) for s in specs
             }
-            self.groups[name] = self._group(name, variants, config, recommended, old)
+            self.groups[name] = self._group(name, variants, config, own.get(name, recommended), old)
         self.scenarios = {
             name: Scenario(
                 name,

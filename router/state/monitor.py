@@ -127,6 +127,4 @@ class Monitor:
         replica.last_byte_at = time.monotonic()
         metrics = parse_vllm_metrics(body) if status == 200 else None
         if metrics is not None:
-            replica.metrics = metrics
-            replica.metrics_at = time.monotonic()
-            replica.inflight_at_metrics = replica.inflight
+            replica.read(time.monotonic(), metrics)

@@ -11,6 +11,7 @@ from router.config.schema import BreakerConfig
 from router.decision.types import Speed
 from router.state.breaker import Breaker
 from router.state.estimator import SpeedEstimator, relaxed
+from router.state.prompts import Mark, Prompts
 
 _COOL_DOWN_S = 1.0
 _COOL_DOWN_MAX_S = 300.0
@@ -28,6 +29,7 @@ class Replica:
         self.pool = Pool(url)
         self.breaker = Breaker(breaker.failures, breaker.open_s, breaker.open_max_s)
         self.estimator = SpeedEstimator()
+        self.prompts = Prompts()
         self.baseline: Speed | None = None
         """Speed of an idle replica, as the readiness probe saw it."""
         self.observed_at = -math.inf
@@ -63,10 +65,23 @@ class Replica:
             return max(metrics.running, 1.0), max(0.0, metrics.waiting + since)
         return max(own, metrics.running + since, 0.0), 0.0
 
+    def send(self, now: float, prompt_tokens: float) -> tuple[float, Mark]:
+        """Count a request that is sent now; return the prompt tokens ahead of it, and the moment for `Prompts.since`."""
+        self.inflight += 1
+        ahead = self.prompts.send(now, prompt_tokens, self.estimator.per_token_s)
+        return ahead, self.prompts.mark(now)
+
+    def read(self, now: float, metrics: VllmMetrics) -> None:
+        """Take in what the server says of itself."""
+        self.metrics, self.metrics_at, self.inflight_at_metrics = metrics, now, self.inflight
+        self.prompts.count(now, metrics.prompt_tokens)
+
     def speed(self, now: float, stale_s: float) -> Speed | None:
         """Return what one more request would see here."""
         running, waiting = self.load(now, stale_s)
-        speed = self.estimator.speed(running, waiting)
+        prompts, estimator = self.prompts, self.estimator
+        ahead = prompts.backlog(now, estimator.per_token_s)
+        speed = estimator.speed(running, waiting, ahead, prompts.rate(now))
         if speed is None or self.baseline is None or self.inflight > 0:
             # While an own request runs, its end will tell.
             return speed

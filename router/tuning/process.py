@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -14,6 +15,7 @@ from redis.exceptions import RedisError
 import classifier
 from router.config.runtime import Runtime
 from router.control.apply import next_runtime
+from router.control.artefacts import Artefacts
 from router.control.follow import Refused
 from router.control.store import Conflict, ControlStore, UnreadableDocument
 from router.decision.types import Scenario
@@ -28,11 +30,18 @@ from router.tuning.tuner import Group, Tuner
 TICK_S = 5.0
 
 
-def groups_of(runtime: Runtime, env: Mapping[str, str]) -> dict[str, Group]:
-    """Return what tuning knows of each group."""
+def groups_of(
+    runtime: Runtime, env: Mapping[str, str], own: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> dict[str, Group]:
+    """Return what tuning knows of each group; `own`: what the classifiers recommend that were put in for some."""
     config = runtime.config
     scorer = classifier.load(config.classifier.model, config.classifier.artefact)
-    fleet = Fleet(runtime, env, scorer.thresholds)
+    named = {
+        name: classifier.load(artefact=group.classifier).thresholds
+        for name, group in config.groups.items()
+        if group.classifier
+    }
+    fleet = Fleet(runtime, env, scorer.thresholds, own={**named, **own})
     scenarios: Mapping[str, Scenario] = fleet.scenarios
     found = {}
     for name, group in fleet.groups.items():
@@ -78,12 +87,12 @@ async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging
     client = connect(runtime, env)
     lease = Lease(client, LEASE_S, token)
     tuner = tuner_of(runtime, client, env, log)
-    store, version = ControlStore(client), 0
+    store, artefacts, version = ControlStore(client), Artefacts(client), 0
     renewing = asyncio.create_task(_renew(lease))
     try:
         while not renewing.done():
             try:
-                version = await _follow(runtime, store, tuner, env, version, log)
+                version = await _follow(runtime, store, artefacts, tuner, env, version, log)
                 if not await tuner.tick():
                     return
             except Conflict as error:
@@ -99,15 +108,27 @@ async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging
 
 
 async def _follow(
-    runtime: Runtime, store: ControlStore, tuner: Tuner, env: Mapping[str, str], version: int, log: logging.Logger
+    runtime: Runtime,
+    store: ControlStore,
+    artefacts: Artefacts,
+    tuner: Tuner,
+    env: Mapping[str, str],
+    version: int,
+    log: logging.Logger,
 ) -> int:
     """Take over what a newer document changed in the configuration; return the version that holds."""
     newest = await store.latest()
     if newest == version:
         return version
     try:
-        tuner.groups = groups_of(next_runtime(runtime, await store.current()), env)
-    except (Refused, UnreadableDocument) as error:
+        document = await store.current()
+        own = {
+            name: (await artefacts.get(tuning.classifier)).thresholds
+            for name, tuning in document.groups.items()
+            if tuning.classifier
+        }
+        tuner.groups = groups_of(next_runtime(runtime, document), env, own)
+    except (Refused, UnreadableDocument, classifier.ArtefactError) as error:
         log.warning("tuning goes on with the older configuration: %s", error)
     return newest
 

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from classifier.conversation import view
-from classifier.encoders import EncoderError, fingerprint, open_encoder
+from classifier.encoders import EncoderError, Known, fingerprint, open_encoder
 from classifier.features import extract
 from classifier.fit import Examples, fit_embedding
 from classifier.models import ModelError, build
@@ -82,6 +82,7 @@ def test_a_static_encoder_is_the_mean_of_its_rows(tmp_path: Path) -> None:
     assert hard[0] > 0.9
     assert easy[1] > 0.9
     assert not encoder.encode("").any()
+    assert np.array_equal(encoder.encode("prove \ud800"), encoder.encode("prove ?"))
 
 
 def test_a_bert_encoder_reads_order_and_context(tmp_path: Path) -> None:
@@ -158,3 +159,21 @@ def test_what_is_no_encoder_or_another_one_is_refused(tmp_path: Path) -> None:
         open_encoder(folder)
     with pytest.raises(EncoderError, match="--encoder"):
         fit_embedding(Examples([], np.zeros(0), []))
+
+
+def test_known_vectors_come_back_and_others_are_refused(tmp_path: Path) -> None:
+    encoder = open_encoder(static(tmp_path / "s"))
+    known = Known(fingerprint(tmp_path / "s"), {})
+    for text in ("a poem", "prove the integral", "\ud800"):
+        known.add(text, encoder.encode(text))
+    known.write(tmp_path / "v.npz")
+    again = Known.read(tmp_path / "v.npz")
+    assert (len(again), again.size, again.fingerprint) == (3, SIZE, fingerprint(tmp_path / "s"))
+    assert np.array_equal(again.encode("a poem"), encoder.encode("a poem"))
+    assert not np.array_equal(again.encode("a poem"), again.encode("prove the integral"))
+    assert "the sea" not in again
+    with pytest.raises(EncoderError, match="without a vector"):
+        again.encode("the sea")
+    (tmp_path / "v.npz").write_bytes(b"nonsense")
+    with pytest.raises(EncoderError, match="holds no vectors"):
+        Known.read(tmp_path / "v.npz")

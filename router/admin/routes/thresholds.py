@@ -65,7 +65,8 @@ def routes(admin: Admin) -> APIRouter:
         def edit(document: ControlDocument) -> ControlDocument:
             old = document.groups.get(name, GroupTuning())
             # Bounds and canary were made for other thresholds than these.
-            tuning = GroupTuning(thresholds=order.thresholds, bounds=order.bounds, paused=old.paused)
+            told = {"thresholds": order.thresholds, "bounds": order.bounds, "canary": None}
+            tuning = old.model_copy(update=told)
             return document.model_copy(update={"groups": {**document.groups, name: tuning}})
 
         reason = order.reason or f"thresholds of {name} set by hand"

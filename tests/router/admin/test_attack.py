@@ -8,6 +8,7 @@ import itertools
 from typing import Any
 
 import pytest
+import requests
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
@@ -15,10 +16,19 @@ from tests.conftest import TOKEN
 from tests.router.admin.conftest import Operator
 
 schemathesis = pytest.importorskip("schemathesis")
-EXAMPLES = 3
+EXAMPLES = 2
 """Requests for each operation, as described and otherwise."""
 
 HEADERS = {"authorization": f"Bearer {TOKEN}", "if-match": "*"}
+
+
+def can_be_wrong(described: dict[str, Any], method: str, path: str) -> bool:
+    """Whether a request can be unlike its description: any text in a path is like it, and a search for others takes seconds."""
+    operation = described["paths"][path][method.lower()]
+    parameters = [*described["paths"][path].get("parameters", ()), *operation.get("parameters", ())]
+    return "requestBody" in operation or any(
+        one["in"] != "path" or set(one["schema"]) - {"type", "title"} for one in parameters
+    )
 
 
 def attack(described: dict[str, Any], url: str) -> list[int]:
@@ -26,11 +36,15 @@ def attack(described: dict[str, Any], url: str) -> list[int]:
     statuses: list[int] = []
     operations = [found.ok() for found in schemathesis.openapi.from_dict(described).get_all_operations()]
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+    session = requests.Session()
     for operation, mode in itertools.product(operations, modes):
+        varied = can_be_wrong(described, operation.method, operation.path)
+        if mode is schemathesis.GenerationMode.NEGATIVE and not varied:
+            continue
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=EXAMPLES if varied else 1,
             deadline=None,
             database=None,
             derandomize=True,
@@ -38,7 +52,7 @@ def attack(described: dict[str, Any], url: str) -> list[int]:
             suppress_health_check=list(HealthCheck),
         )
         def one(case: Any) -> None:
-            response = case.call(base_url=url, headers=HEADERS, timeout=30)
+            response = case.call(base_url=url, headers=HEADERS, timeout=30, session=session)
             statuses.append(response.status_code)
             assert response.status_code < 500, (case.method, case.formatted_path, case.query, case.body, response.text)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from router.control.store import ControlStore, open_store
 from router.store.valkey import PrivateValkey
@@ -17,6 +18,13 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+async def redis(valkey: PrivateValkey) -> AsyncIterator[AsyncRedis]:
+    async with AsyncRedis.from_url(valkey.url) as client:
+        await client.flushall()
+        yield client
 
 
 @pytest.fixture

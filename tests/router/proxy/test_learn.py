@@ -12,6 +12,7 @@ from router.proxy.outcome import Outcome
 from router.proxy.surface import CHAT, ENDPOINTS
 from router.proxy.usage import Usage
 from router.state import Fleet
+from router.state.estimator import SpeedEstimator
 
 
 @pytest.fixture
@@ -61,6 +62,38 @@ async def test_a_stream_teaches_first_token_and_time_between_tokens(outcome: Out
     assert traffic.ttft_60s.mean(12.5) == pytest.approx(0.5)
     assert traffic.itl_60s.mean(12.5) == pytest.approx(0.1)
     assert seen(outcome) == 1
+
+
+async def test_prompts_ahead_and_meanwhile_are_not_taken_for_the_servers_own_slowness(outcome: Outcome) -> None:
+    replica = outcome.replica
+    assert replica is not None
+    replica.estimator.observe_prefill(100, 0.1)
+    replica.estimator.observe_prefill(10_100, 1.1)
+    per_token = replica.estimator.per_token_s
+    assert per_token == pytest.approx(0.0001, rel=0.02)
+    outcome.ahead, outcome.mark = replica.send(10.0, 100.0)
+    replica.send(11.0, 9_500.0)  # half of the answer's 1.9 s went into this prompt
+    replica.inflight = 0
+    outcome.first_token_at, outcome.last_token_at = 10.1, 12.0
+    learn(outcome, 12.0)
+    told = replica.estimator.speed(0.0, 0.0)
+    assert told is not None
+    assert told.itl_s == pytest.approx(0.05, rel=0.1)
+
+
+async def test_a_replica_learns_how_many_ran_together_over_the_whole_answer(outcome: Outcome) -> None:
+    replica = outcome.replica
+    assert replica is not None
+    seen: list[float] = []
+
+    class Watched(SpeedEstimator):
+        def observe_decode(self, running: float, itl_s: float, prompts: float = 0.0) -> None:
+            seen.append(running)
+
+    replica.estimator = Watched()
+    replica.inflight = 8
+    learn(outcome, 12.5)
+    assert seen == [5.0]
 
 
 async def test_a_first_token_after_a_queue_says_nothing_of_the_prefill(outcome: Outcome) -> None:

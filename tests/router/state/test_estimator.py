@@ -75,16 +75,16 @@ steps = st.lists(
 
 
 @ANY
-@given(steps, st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000))
+@given(steps, st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1e6))
 def test_speed_is_finite_never_negative_and_never_better_under_more_load(
-    seen: list[tuple[str, float, float]], running: float, waiting: float, more: float
+    seen: list[tuple[str, float, float]], running: float, waiting: float, more: float, prompts: float
 ) -> None:
     estimator = SpeedEstimator()
     for kind, x, y in seen:
         if kind == "prefill":
             estimator.observe_prefill(int(x), y)
         elif kind == "decode":
-            estimator.observe_decode(x, y)
+            estimator.observe_decode(x, y, prompts / 1000.0)
         else:
             estimator.observe_service(y)
     now = estimator.speed(running, waiting)
@@ -97,6 +97,11 @@ def test_speed_is_finite_never_negative_and_never_better_under_more_load(
     assert queued is not None
     assert busier.itl_s >= now.itl_s
     assert queued.queue_s >= now.queue_s
+    flooded = estimator.speed(running, waiting, prompts, prompts)
+    assert flooded is not None
+    assert all(math.isfinite(v) for v in flooded)
+    assert flooded.queue_s >= now.queue_s
+    assert flooded.itl_s >= now.itl_s
 
 
 def test_the_estimates_of_a_known_server_converge() -> None:
@@ -112,6 +117,28 @@ def test_the_estimates_of_a_known_server_converge() -> None:
     assert abs(speed.itl_s - 0.0122) < 0.002
     # Thirty wait, ten places, two seconds each.
     assert abs(speed.queue_s - 6.0) < 0.01
+
+
+def test_answers_slowed_by_prompts_teach_the_servers_own_speed_and_prompts_that_come_are_counted_at_once() -> None:
+    rng, estimator = random.Random(3), SpeedEstimator()
+    for _ in range(400):
+        tokens, running = rng.randrange(10, 4000), rng.randrange(1, 64)
+        estimator.observe_prefill(tokens, 0.02 + 0.0001 * tokens)
+        # Prompts take up to 80% of the replica's time, and more requests run while more prompts come.
+        share = 0.8 * running / 64
+        itl = (0.01 + 0.0002 * running) / (1.0 - share)
+        estimator.observe_decode(running, itl, prompts=share * itl / 0.0001)
+    idle = estimator.speed(10, 0)
+    assert idle is not None
+    assert idle.itl_s == pytest.approx(0.0122, rel=0.05)
+    flooded = estimator.speed(10, 0, ahead=5000.0, prompts=7500.0)
+    assert flooded is not None
+    assert flooded.itl_s == pytest.approx(0.0122 / 0.25, rel=0.05)
+    assert flooded.itl_growth_s == pytest.approx(0.0002 / 0.25, rel=0.1)
+    assert flooded.queue_s == pytest.approx(0.5, rel=0.02)
+    drowned = estimator.speed(10, 0, prompts=1e9)
+    assert drowned is not None
+    assert drowned.itl_s <= 20.001 * idle.itl_s
 
 
 def test_a_slow_past_fades_while_the_replica_idles() -> None:
