@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from classifier.models.adapted import Adapted
 from classifier.models.base import Model, ModelError
 from classifier.models.blend import Blend
 from classifier.models.constant import Constant
@@ -38,6 +39,7 @@ REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "embedding": Embedding.from_parameters,
     "blend": Blend.maker(build),
     "guarded": Guarded.maker(build),
+    "adapted": Adapted.maker(build),
     "length": Length.from_parameters,
     "constant": Constant.from_parameters,
     "random": Random.from_parameters,
