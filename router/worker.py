@@ -38,6 +38,7 @@ from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
 from router.keys.shared import SharedRates
+from router.listening import keep_out, let_in
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
 from router.proxy.listener import Listener
@@ -64,6 +65,8 @@ _CALIBRATION_S = 15.0
 _MAX_FILES = 65536
 _USUAL_PROMPT = 256
 """Prompt tokens of the request that the inner loop imagines while nothing came for a minute."""
+_YOUNG = 20_000
+"""New objects that are not freed yet before they are searched for cycles."""
 _LATELY_S = 10
 """How far back it looks for requests that were late."""
 
@@ -75,6 +78,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let in who already waits, accept nothing more, and let what runs end."""
+        for sock in sockets or []:
+            await let_in(sock)
+        await super().shutdown(sockets)
+
 
 class Worker:
     """Fleet, monitor, telemetry, and the two servers of one process."""
@@ -82,6 +91,7 @@ class Worker:
     def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
         config = runtime.config
         self._runtime = runtime
+        self._own: list[socket.socket] = []
         self._log = log
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
@@ -233,12 +243,16 @@ class Worker:
 
     def stop(self) -> None:
         """Take no more requests and let the running ones finish; called again: end at once."""
+        for sock in self._own:
+            keep_out(sock)
+        self._own = []
         for server in self._servers:
             server.force_exit = server.should_exit
             server.should_exit = True
 
-    async def serve(self, api: socket.socket, admin: socket.socket) -> None:
-        """Serve both addresses until `stop`."""
+    async def serve(self, api: socket.socket, admin: socket.socket, *, shared: bool = False) -> None:
+        """Serve both addresses until `stop`. Unless others accept on the sockets too, nobody is let in after that."""
+        self._own = [] if shared else [api, admin]
         # What was changed before holds from the first request on.
         await self._follower.start()
         self._sink.start()
@@ -263,6 +277,7 @@ class Worker:
             await self._follower.stop()
             await self._monitor.stop()
             self.fleet.close()
+            self.app.settle()
             await self.quality.stop()
             await self._rates.stop()
             await self._artefacts.close()
@@ -274,6 +289,7 @@ class Worker:
 
     def update_metrics(self) -> None:
         """Bring the metrics up to now."""
+        self.app.settle()
         events = self._sink.stats()
         self._metrics.update_gauges(self.fleet)
         self._metrics.update_events(EventCounts(events.written, events.dropped, self._telemetry.events_left_out))
@@ -356,18 +372,20 @@ def main(argv: list[str] | None = None) -> int:
     admin = _socket(arguments.admin_fd, config.admin.host, config.admin.port)
     for sock in (api, admin):
         sock.setblocking(False)
-    uvloop.run(_run(worker, api, admin))
+    uvloop.run(_run(worker, api, admin, shared=arguments.api_fd is not None))
     return 0
 
 
-async def _run(worker: Worker, api: socket.socket, admin: socket.socket) -> None:
+async def _run(worker: Worker, api: socket.socket, admin: socket.socket, *, shared: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    # What lives until the end need not be looked at by every collection.
+    # What lives until the end need not be looked at by every collection, and what ends with its request is freed
+    # without one: a collection every few requests would find nothing.
     gc.collect()
     gc.freeze()
-    await worker.serve(api, admin)
+    gc.set_threshold(_YOUNG, 10, 10)
+    await worker.serve(api, admin, shared=shared)
 
 
 def _raise_file_limit() -> None:

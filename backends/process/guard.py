@@ -52,6 +52,17 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
 
 
+def lives(pid: int) -> bool:
+    """Return whether a process with this id exists, whosever it is."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def descendants(root: int) -> list[int]:
     """Living descendants of a process, children before grandchildren.
 

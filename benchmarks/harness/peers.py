@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -53,8 +54,10 @@ def direct(setting: Setting) -> Peer:
 
 
 def bitgear(setting: Setting) -> Peer:
-    """Bitgear in front of the stub as one model at three precisions, with its defaults."""
+    """Bitgear in front of the stub as one model at three precisions, with its defaults and nothing kept from before."""
     port, admin = free_ports(2)
+    home = setting.folder / "home"
+    shutil.rmtree(home, ignore_errors=True)
     backends = [
         {"precision": precision, "urls": [url]}
         for precision, url in zip(PRECISIONS, (setting.stub.urls * len(PRECISIONS))[: len(PRECISIONS)], strict=True)
@@ -62,6 +65,7 @@ def bitgear(setting: Setting) -> Peer:
     config = {
         "server": {"port": port, "workers": setting.workers},
         "admin": {"port": admin},
+        "local": {"home": str(home)},
         "groups": {MODEL: {"backends": backends}},
         **setting.extra_config,
     }

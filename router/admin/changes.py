@@ -74,7 +74,7 @@ async def change(
 ) -> ChangedView:
     """Publish the edited document; without If-Match a conflict is edited anew.
 
-    Raises Problem 412 where If-Match names another version, BadDocument where it could not be applied: then nothing
+    A change of nothing makes no version: the present one comes back. Raises Problem 412 where If-Match names another version, BadDocument where it could not be applied: then nothing
     is changed.
     """
     store, by = store_of(admin), holder_of(request)
@@ -88,6 +88,9 @@ async def change(
         if expected is not None and current.version != expected:
             raise Problem(412, f"the current version is {current.version}, not {expected}")
         edited = edit(current).model_copy(update={"by": by, "reason": reason})
+        if edited == current.model_copy(update={"by": by, "reason": reason}):
+            # Nothing to publish: what was asked for is so already.
+            return ChangedView(version=current.version, dry_run=dry_run, diff=[])
         await admin.check(edited.model_copy(update={"version": current.version + 1}))
         if dry_run:
             effect = await admin.effect(edited, 3600.0) if admin.effect is not None else None

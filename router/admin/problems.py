@@ -16,6 +16,12 @@ from router.control.apply import BadDocument
 from router.control.store import UnreadableDocument
 
 _log = logging.getLogger("bitgear")
+_LONGEST = 2000
+"""Characters of an error's message."""
+_LONGEST_FIELD = 500
+"""Characters of a problem's field, and of what is said about it."""
+_MOST = 100
+"""Problems that are told."""
 
 
 class Problem(Exception):  # noqa: N818 - what is told, not what broke
@@ -66,6 +72,11 @@ def install(app: FastAPI) -> None:
 def answer(
     status: int, message: str, problems: list[dict[str, str]] | None = None, headers: Any = None
 ) -> JSONResponse:
-    """Return the error's response."""
-    body = {"error": {"message": message, "problems": problems or []}}
+    """Return the error's response; what it quotes of a request is cut, however long that was."""
+    rows = [{name: _cut(text, _LONGEST_FIELD) for name, text in row.items()} for row in (problems or [])[:_MOST]]
+    body = {"error": {"message": _cut(message, _LONGEST), "problems": rows}}
     return JSONResponse(body, status, headers)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

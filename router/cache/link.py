@@ -21,6 +21,11 @@ GRACE_S = 0.005
 """After the deadline, seconds: a busy loop looks at its timers before it reads what has long been there."""
 
 
+COMPANY_S = 0.001
+"""How long a write whose answer nobody waits for may wait for the next command, seconds: each write to a socket costs a
+system call, and wakes the server."""
+
+
 class LinkLost(ConnectionError):  # noqa: N818 - what happened, in the past
     """The connection ended, or did not answer in time, before this command's answer."""
 
@@ -41,6 +46,8 @@ class Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._late = False
         self._transport: asyncio.Transport | None = None
+        self._held: list[bytes] = []
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._told = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -74,31 +81,43 @@ class Link(asyncio.Protocol):
     def call(self, *command: Argument) -> asyncio.Future[Any]:
         """Send one command; the future gives its answer, Refusal or LinkLost."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._send(_packed(command), (future,))
+        if self._take(_packed(command), (future,)):
+            self._flush()
         return future
 
     def send(self, *commands: tuple[Argument, ...]) -> asyncio.Future[Any] | None:
-        """Send commands in one piece; the future gives the first one's answer. None: too much waits already."""
+        """Send commands in one piece, soon; the future gives the first one's answer. None: too much waits already."""
         transport = self._transport
         if self._told or transport is None or transport.get_write_buffer_size() > MAX_UNSENT:
             return None
         future: asyncio.Future[Any] = self._loop.create_future()
         packed = b"".join(_packed(command) for command in commands)
-        self._send(packed, (future, *([None] * (len(commands) - 1))))
+        if self._take(packed, (future, *([None] * (len(commands) - 1)))) and self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(COMPANY_S, self._flush)
         return future
 
-    def _send(self, packed: bytes, futures: tuple[asyncio.Future[Any] | None, ...]) -> None:
+    def _take(self, packed: bytes, futures: tuple[asyncio.Future[Any] | None, ...]) -> bool:
+        """Put commands behind those that are held; False where the connection has ended."""
         if self._told or self._transport is None:
             for future in futures:
                 if future is not None:
                     future.set_exception(LinkLost("the connection has ended"))
-            return
+            return False
         deadline = self._loop.time() + self._timeout_s
         for future in futures:
             self._waiting.append((future, deadline))
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._look)
-        self._transport.write(packed)
+        self._held.append(packed)
+        return True
+
+    def _flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        held, self._held = self._held, []
+        if held and self._transport is not None and not self._told:
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 
     def _look(self) -> None:
         # One timer for all commands: it looks at the oldest, and again when that one would be late.
@@ -121,6 +140,8 @@ class Link(asyncio.Protocol):
         """Close at once, fail what waits, and tell the owner, once. `hung`: the server is there but silent."""
         if self._told:
             return
+        # What was held goes first: it may be an entry, or a lease given back by a worker that stops.
+        self._flush()
         self._told = True
         if self._timer is not None:
             self._timer.cancel()

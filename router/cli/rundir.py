@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from backends.process.guard import lives
 from backends.processes import PlanError
 
 _PREFIX = "run-"
@@ -34,18 +35,8 @@ def run_folder(home: Path) -> Iterator[Path]:
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not _lives(int(owner)):
+        if owner.isdigit() and not lives(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 __all__ = ["run_folder"]

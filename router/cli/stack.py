@@ -24,6 +24,7 @@ from router.cli.servers import serve_models
 from router.cli.workers import Workers
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
+from router.listening import keep_out
 from router.store.valkey import PrivateValkey, ValkeyError
 
 
@@ -63,8 +64,10 @@ class Stack:
         return reachable(self.config.admin.host, self.admin.getsockname()[1])
 
     def close_sockets(self) -> None:
-        """Accept nothing more in this process."""
+        """Let nobody in any more; the workers still answer who is in."""
         for sock in (self.api, self.admin):
+            if sock.fileno() >= 0:
+                keep_out(sock)
             sock.close()
 
 

@@ -49,34 +49,39 @@ def judge(inputs: Inputs) -> tuple[Candidate, ...]:
     or that of a lower precision, is within the threshold: so the allowed precisions reach from some lowest one up to
     the reference, and raising any threshold can only add ones that are no higher than those.
     """
-    regular = [v for v in inputs.variants if not v.last_resort] or list(inputs.variants)
-    reference = max(v.rank for v in regular) if regular else 0.0
-    risks = {v.name: 0.0 if v.rank >= reference else _risk(inputs, v.precision) for v in inputs.variants}
-    thresholds = {v.name: 1.0 if v.rank >= reference else _threshold(inputs, v.precision) for v in inputs.variants}
-    lowest = min((v.rank for v in regular if risks[v.name] <= thresholds[v.name]), default=reference)
-    request, scenario = inputs.request, inputs.scenario
-    found = []
+    request, (_, ttft_limit, e2e_limit, *_) = inputs.request, inputs.scenario
+    ranks = [v.rank for v in inputs.variants if not v.last_resort] or [v.rank for v in inputs.variants]
+    reference = max(ranks, default=0.0)
+    lowest, judged = reference, []
     for v in inputs.variants:
+        # Written for speed, as all here: every request comes by.
+        risk, threshold = (0.0, 1.0) if v.rank >= reference else (_risk(inputs, v), _threshold(inputs, v))
+        judged.append((v, risk, threshold))
+        if risk <= threshold and v.rank < lowest and (not v.last_resort or len(ranks) == len(inputs.variants)):
+            lowest = v.rank
+    found = []
+    for v, risk, threshold in judged:
         ttft_s, e2e_s, cost = v.predicted or _predicted(v, request)
-        in_time = (scenario.ttft_s is None or ttft_s <= scenario.ttft_s) and (
-            scenario.e2e_s is None or _long(ttft_s, e2e_s, request) <= scenario.e2e_s
+        in_time = (ttft_limit is None or ttft_s <= ttft_limit) and (
+            e2e_limit is None or _long(ttft_s, e2e_s, request) <= e2e_limit
         )
+        # Of two precisions of one rank, one may be within its threshold and the other not.
+        allowed = v.rank > lowest or risk <= threshold
         found.append(
             Candidate(
-                variant=v.name,
-                precision=v.precision,
-                live=v.live,
-                risk=risks[v.name],
-                threshold=thresholds[v.name],
-                # Of two precisions of one rank, one may be within its threshold and the other not.
-                allowed=v.rank > lowest or risks[v.name] <= thresholds[v.name],
-                in_time=in_time,
-                fits=fits(v, request),
-                ttft_s=ttft_s,
-                e2e_s=e2e_s,
-                cost=cost,
-                rank=v.rank,
-                last_resort=v.last_resort,
+                v.name,
+                v.precision,
+                v.live,
+                risk,
+                threshold,
+                allowed,
+                in_time,
+                fits(v, request),
+                ttft_s,
+                e2e_s,
+                cost,
+                v.rank,
+                v.last_resort,
             )
         )
     return tuple(found)
@@ -97,15 +102,16 @@ def _long(ttft_s: float, e2e_s: float, request: RequestFacts) -> float:
     return ttft_s + (e2e_s - ttft_s) * ((request.long_output_tokens - 1) / further)
 
 
-def _risk(inputs: Inputs, precision: str) -> float:
+def _risk(inputs: Inputs, variant: VariantState) -> float:
     # What a broken artefact leaves out, or says as NaN, counts as the worst; full precisions carry no risk.
+    precision = variant.precision
     value = inputs.risks.get(precision, 0.0 if precision in FULL_PRECISIONS else 1.0)
-    return 1.0 if value != value else min(1.0, max(0.0, value))
+    return value if 0.0 <= value <= 1.0 else 0.0 if value < 0.0 else 1.0
 
 
-def _threshold(inputs: Inputs, precision: str) -> float:
-    value = inputs.thresholds.get(precision, 0.0)
-    return 0.0 if value != value else min(1.0, max(0.0, value))
+def _threshold(inputs: Inputs, variant: VariantState) -> float:
+    value = inputs.thresholds.get(variant.precision, 0.0)
+    return value if 0.0 <= value <= 1.0 else 1.0 if value > 1.0 else 0.0
 
 
 def eligible(inputs: Inputs, candidates: tuple[Candidate, ...]) -> tuple[list[tuple[VariantState, Candidate]], bool]:

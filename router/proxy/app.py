@@ -22,7 +22,7 @@ from router.proxy.headers import decision_header, downstream_headers
 from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
-from router.proxy.listener import PAUSED
+from router.proxy.listener import CONNECTION, WHOLE
 from router.proxy.outcome import Outcome
 from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
 from router.proxy.serving import Serving
@@ -30,6 +30,7 @@ from router.proxy.surface import CHAT, ENDPOINTS, FEEDBACK, OTHER, ROUTE, Endpoi
 from router.proxy.validation import sequences, validate
 from router.state import Fleet
 from router.telemetry import Telemetry
+from router.telemetry.later import Later
 
 _JSON = (b"content-type", b"application/json")
 _OWN = {b"/v1/route": ROUTE, b"/v1/feedback": FEEDBACK}
@@ -43,6 +44,7 @@ class ProxyApp:
         """What the next request is served with; replaced whole, never changed."""
         self._quality = quality
         self._telemetry = telemetry
+        self._accounts = Later(self._account, telemetry.log)
         self._started_unix = int(time.time())
         self.inflight = 0
 
@@ -57,7 +59,7 @@ class ProxyApp:
             await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
             return
         endpoint = _OWN.get(path) or ENDPOINTS.get(path, OTHER)
-        client = Client(receive, send, scope.get(PAUSED))
+        client = Client(receive, send, scope.get(CONNECTION))
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         tracing = self._telemetry.tracing
         if tracing is not None:
@@ -98,10 +100,19 @@ class ProxyApp:
                 admitted.release()
             outcome.ended, outcome.at = time.monotonic(), round(time.time(), 3)
             if outcome.group is not None:
+                # At once: the next decision is made of it.
                 learn(outcome, outcome.ended)
-            self._telemetry.finished(outcome)
-            if outcome.watch is not None and self._quality is not None:
-                self._quality.finished(outcome, outcome.watch)
+            self._telemetry.log_end(outcome)
+            self._accounts.put(outcome)
+
+    def settle(self) -> None:
+        """Make the accounts of all requests that have ended."""
+        self._accounts.settle()
+
+    def _account(self, outcome: Outcome) -> None:
+        self._telemetry.finished(outcome)
+        if outcome.watch is not None and self._quality is not None:
+            self._quality.finished(outcome, outcome.watch)
 
     async def _route(
         self,
@@ -174,7 +185,8 @@ class ProxyApp:
         admitted: Admitted | None,
     ) -> None:
         config = self.serving.config
-        raw = await client.body(headers, int(config.server.max_body_mib * 1024 * 1024), config.timeouts.body_s)
+        most = int(config.server.max_body_mib * 1024 * 1024)
+        raw = await client.body(headers, most, config.timeouts.body_s, whole=WHOLE in scope)
         endpoint = outcome.endpoint
         # On a path that only passes through, the body may be anything, a form with an audio file for example.
         as_json = endpoint is not OTHER or raw[:64].lstrip()[:1] == b"{"
@@ -205,8 +217,6 @@ class ProxyApp:
             raise _unknown(path, next(iter(target.group.variants.values())).spec.pinned)
         question = serving.decider.question(body, endpoint, target, directives)
         outcome.question, outcome.units, outcome.risks = question, question.units, question.risks
-        if self._telemetry.drift is not None and target.group.name not in serving.classifiers:
-            self._telemetry.drift.saw(body, question.risks)
         outcome.stream = bool(body.get("stream"))
         outcome.sequences = sequences(body)
         if outcome.endpoint is ROUTE:
@@ -233,10 +243,15 @@ class ProxyApp:
         run = partial(
             exchange.run, scope["method"].encode(), upstream_path, headers, text, body, as_json=as_json, light=light
         )
-        if plan is None:
-            await run()
-        else:
-            await caching.serve(plan, client, outcome, question, run)
+        try:
+            if plan is None:
+                await run()
+            else:
+                await caching.serve(plan, client, outcome, question, run)
+        finally:
+            if self._telemetry.drift is not None and target.group.name not in serving.classifiers:
+                # Only now: no client waits for it.
+                self._telemetry.drift.saw(body, question.risks)
 
     async def _decide_only(self, client: Client, outcome: Outcome, question: Question, decider: Decider) -> None:
         # The policy's own choice, explained: how likely another one is drawn stands beside each variant.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from router.proxy.backlog import Backlog
 from router.proxy.errors import ApiError
@@ -21,13 +21,29 @@ class ClientLeft(Exception):  # noqa: N818 - not an error of ours
     """The client closed its connection before the answer's end."""
 
 
-class Client:
-    """Wraps ASGI's `receive` and `send`; calls `on_leave` at once when the client goes."""
+class Wire(Protocol):
+    """The connection beneath, where the server shows it."""
 
-    def __init__(self, receive: Receive, send: Send, paused: Callable[[], bool] | None = None) -> None:
+    def paused(self) -> bool:
+        """Return whether it takes no more bytes for now."""
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Call `on_lost` once when it is lost."""
+
+    def unwatch(self, on_lost: Callable[[], None]) -> None:
+        """Do not call it any more."""
+
+
+class Client:
+    """Wraps ASGI's `receive` and `send`; calls `on_leave` at once when the client goes.
+
+    Without a `wire` a task waits for that, which costs more than a call.
+    """
+
+    def __init__(self, receive: Receive, send: Send, wire: Wire | None = None) -> None:
         self._receive = receive
         self._send = send
-        self._paused = paused
+        self._wire = wire
         self._backlog: Backlog | None = None
         self._watch: asyncio.Task[None] | None = None
         self._on_leave: Callable[[], None] | None = None
@@ -41,12 +57,16 @@ class Client:
         """Whether the head of an answer was sent."""
         self.finished = False
 
-    async def body(self, headers: list[tuple[bytes, bytes]], limit: int, timeout_s: float = 60.0) -> bytes:
-        """Return the request's whole body.
+    async def body(
+        self, headers: list[tuple[bytes, bytes]], limit: int, timeout_s: float = 60.0, *, whole: bool = False
+    ) -> bytes:
+        """Return the request's whole body; `whole` says that it is here, so that nothing need be timed.
 
         Raises ApiError 413 above `limit` bytes, 408 when it is not whole after `timeout_s`, ClientLeft when it never
         will be.
         """
+        if whole:
+            return await self._body(headers, limit)
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._body(headers, limit)
@@ -79,14 +99,20 @@ class Client:
     def watch(self, on_leave: Callable[[], None]) -> None:
         """From now on call `on_leave` once, at once, when the client closes its connection."""
         self._on_leave = on_leave
-        self._watch = asyncio.ensure_future(self._wait_for_leave())
+        if self._wire is not None:
+            self._wire.watch(self._lost)
+        else:
+            self._watch = asyncio.ensure_future(self._wait_for_leave())
 
     async def _wait_for_leave(self) -> None:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 break
-        if self.finished:
+        self._lost()
+
+    def _lost(self) -> None:
+        if self.finished or self.gone or self._on_leave is None:
             return
         self.gone = True
         if self.on_gone is not None:
@@ -103,7 +129,9 @@ class Client:
     def unwatch(self) -> None:
         """Stop watching."""
         self._on_leave = None
-        if self._watch is not None:
+        if self._wire is not None:
+            self._wire.unwatch(self._lost)
+        elif self._watch is not None:
             self._watch.cancel()
             self._watch = None
 
@@ -124,8 +152,8 @@ class Client:
 
     def hold(self, most: int, on_full: Callable[[], None]) -> None:
         """From now on up to `most` bytes wait for a client that reads slowly; `on_full` is called when more would."""
-        if self._paused is not None:
-            self._backlog = Backlog(self._send, self._paused, most, on_full)
+        if self._wire is not None:
+            self._backlog = Backlog(self._send, self._wire.paused, most, on_full)
             self._send = self._backlog.send
 
     async def flush(self) -> None:

@@ -1,12 +1,18 @@
-"""uvicorn's HTTP/1.1 connection with two limits it lacks: on the size of a request's head, and on the wait for it."""
+"""uvicorn's HTTP/1.1 connection with two limits it lacks: on the size of a request's head, and on the wait for it.
+
+It also tells a request what ASGI lacks, or tells by a task for each request: the moment the client leaves, whether it
+has stopped reading, whether the whole body is here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from router.listening import waits
 from router.proxy.errors import ApiError
 
 MAX_HEAD = 64 * 1024
@@ -16,8 +22,43 @@ LINGER_S = 1.0
 HEAD_S = 60.0
 """How long a connection may take to bring a whole head, seconds: one that never does is no use to anybody."""
 
-PAUSED = "bitgear.paused"
-"""Name in a request's scope of the function that says whether its connection takes no more bytes for now."""
+LAST_S = 1.0
+"""How long a connection that has just come may take to bring its request when the server stops, seconds."""
+
+CONNECTION = "bitgear.connection"
+"""Name in a request's scope of its `Listener`."""
+WHOLE = "bitgear.whole"
+"""Name in a request's scope of a mark: its whole body has come."""
+
+
+class _HeadFirst:
+    """A transport that keeps an answer's head until what follows it: one system call, and one packet, for both."""
+
+    __slots__ = ("_head", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write; the first piece, unless it is an interim answer, with the second one."""
+        head = self._head
+        if head is None:
+            self._transport.write(data)
+        elif head:
+            self._head = None
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/1.1 100"):
+            self._transport.write(data)
+        else:
+            self._head = data
+
+    def close(self) -> None:
+        """Close, once what is kept is written."""
+        if self._head:
+            self.write(b"")
+        self._transport.close()
 
 
 class Listener(HttpToolsProtocol):
@@ -29,6 +70,9 @@ class Listener(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._refused = False
+        self._lost = False
+        self._last = False
+        self._watchers: set[Callable[[], None]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -39,6 +83,10 @@ class Listener(HttpToolsProtocol):
         """Stop waiting."""
         self._stop_timer()
         super().connection_lost(exc)
+        self._lost = True
+        watchers, self._watchers = self._watchers, set()
+        for on_lost in watchers:
+            on_lost()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and look at what is not a whole head yet."""
@@ -58,21 +106,58 @@ class Listener(HttpToolsProtocol):
         self._head_done = False
         self._head_bytes = 0
         super().on_message_begin()
-        # An extension of ASGI: whether the client has stopped reading, which `send` alone would wait for.
-        self.scope[PAUSED] = self._paused  # type: ignore[literal-required]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._head_done = True
         self._stop_timer()
         super().on_headers_complete()
+        if self._last:
+            self.cycle.keep_alive = False
+        if self.scope["method"] != "HEAD":
+            # To a HEAD nothing follows.
+            self.cycle.transport = _HeadFirst(self.transport)  # type: ignore[assignment]
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self.scope[WHOLE] = True  # type: ignore[literal-required]
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Answer what has come, and nothing after it; a connection that brought nothing yet has a moment for it."""
+        idle = self.cycle is None or self.cycle.response_complete
+        sock = self.transport.get_extra_info("socket")
+        if idle and (self.cycle is None or self._head_bytes or (sock is not None and waits(sock))):
+            self._last = True
+            self.loop.call_later(LAST_S, self._end_idle)
+        else:
+            super().shutdown()
+
+    def _end_idle(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(ApiError(400, msg, None, "invalid_http"))
 
-    def _paused(self) -> bool:
+    def paused(self) -> bool:
+        """Return whether the client has stopped reading, which `send` would wait for."""
         return self.flow.write_paused
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Call `on_lost` once when the connection is lost; soon, if it is lost already."""
+        if self._lost:
+            self.loop.call_soon(on_lost)
+            return
+        self._watchers.add(on_lost)
+        # Reading may rest after a large body; a connection that is not read is not seen to end.
+        self.flow.resume_reading()
+
+    def unwatch(self, on_lost: Callable[[], None]) -> None:
+        """Do not call it any more."""
+        self._watchers.discard(on_lost)
 
     def _too_slow(self) -> None:
         self._head_timer = None

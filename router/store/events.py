@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 """Events in one transaction; packing them holds the loop for about a millisecond."""
-LINGER_S = 0.02
-"""Wait for company before an event is written, seconds."""
+LINGER_S = 0.1
+"""Wait for company before an event is written, seconds: each batch costs far more than each of its events."""
 LONGEST_EVENT = 32 * 1024
 """Bytes of JSON; a longer event is dropped, so that the buffer's memory is bounded too."""
 FIRST_PAUSE_S = 0.25

@@ -22,13 +22,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-from backends.process.guard import die_with_parent
+from backends.process.guard import die_with_parent, lives
 
 log = logging.getLogger(__name__)
 
 SNAPSHOT = "valkey.rdb"
 _LONGEST_SOCKET_PATH = 100
 _POLL_S = 0.02
+_PREFIX = "bitgear-"
+_SOCKET = "valkey.sock"
 
 
 class ValkeyError(Exception):
@@ -104,7 +106,7 @@ class PrivateValkey:
     def _socket(self) -> Path:
         if self._private is None:
             raise ValkeyError("the private Valkey server was not started")
-        return self._private / "valkey.sock"
+        return self._private / _SOCKET
 
     @property
     def _persistent(self) -> bool:
@@ -118,10 +120,13 @@ class PrivateValkey:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._private is None:
             # Not in the folder itself: the path of a unix socket is short by law.
-            self._private = Path(tempfile.mkdtemp(prefix="bitgear-"))
+            prefix = f"{_PREFIX}{os.getpid()}-"
+            for parent in {tempfile.gettempdir(), "/tmp"}:  # noqa: S108 - looked through, not written to
+                _sweep(Path(parent))
+            self._private = Path(tempfile.mkdtemp(prefix=prefix))
             if len(str(self._socket)) > _LONGEST_SOCKET_PATH:
                 shutil.rmtree(self._private, ignore_errors=True)
-                self._private = Path(tempfile.mkdtemp(prefix="bitgear-", dir="/tmp"))
+                self._private = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
         if self._lock is None:
             self._lock = _locked(self._folder / "valkey.lock")
 
@@ -190,6 +195,14 @@ def find_binary() -> Path:
         f"no Valkey server for {platform.system()} on {platform.machine()}: "
         "install valkey-server, or set redis.url to a running Redis"
     )
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders of owners that were killed; one whose server answers (of another container) is left alone."""
+    for folder in parent.glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).split("-")[0]
+        if owner.isdigit() and not lives(int(owner)) and not _pong(folder / _SOCKET, _POLL_S * 10):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _locked(path: Path) -> int | None:

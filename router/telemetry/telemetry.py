@@ -69,15 +69,18 @@ class Telemetry:
         replica = outcome.replica.url if outcome.replica is not None else "none"
         say(self.log, logging.WARNING, "attempt failed", id=outcome.request_id, replica=replica, cause=repr(why))
 
-    def finished(self, outcome: Outcome) -> None:
-        """Tell of an ended request: never its prompt, never a key."""
-        self.metrics.finished(outcome)
-        if outcome.trace is not None:
-            outcome.trace.finish(outcome)
+    def log_end(self, outcome: Outcome) -> None:
+        """Write the log lines of an ended request: never its prompt, never a key."""
         if outcome.error is not None and outcome.error != "client_left":
             self._failed(outcome)
         if self.access_log:
             self._access(outcome)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Count an ended request, end its spans, and keep its event; beside `log_end`, and some moments later."""
+        self.metrics.finished(outcome)
+        if outcome.trace is not None:
+            outcome.trace.finish(outcome)
         if self._sink is not None and outcome.decision is not None and outcome.endpoint is not ROUTE:
             self._put(self._sink, outcome)
 

@@ -62,7 +62,18 @@ def test_a_simulators_command(tmp_path: Path) -> None:
     assert [s.name for s in made.processes] == ["g@int8/0", "g@int8/1"]
     argv = made.processes[1].argv
     port = made.processes[1].url.rpartition(":")[2]
-    assert argv[:10] == ("python", "-P", "-m", "backends.simulator", "--port", port, "--model", "g", "--precision", "int8")
+    assert argv[:10] == (
+        "python",
+        "-P",
+        "-m",
+        "backends.simulator",
+        "--port",
+        port,
+        "--model",
+        "g",
+        "--precision",
+        "int8",
+    )
     assert argv[10] == "--settings"
     assert SimulatorSettings.model_validate_json(argv[11]).seed == 5
     assert "simulated" in made.checkpoint

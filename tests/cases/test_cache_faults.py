@@ -167,6 +167,11 @@ def _sleep_inside(url: str, seconds: float) -> None:
         client.eval(script, 0, seconds)
 
 
+async def written(gear: Bitgear) -> None:
+    """Wait for the first entry: the clients of these tests hold the loop, which would write it a moment later."""
+    await until(lambda: gear.worker.caching.stats().bytes_written > 0)
+
+
 async def test_out_of_memory_keeps_reading_and_says_so_once(
     bitgear: Start, up: ScriptedUpstream, valkey: PrivateValkey, lines: pytest.LogCaptureFixture
 ) -> None:
@@ -175,6 +180,7 @@ async def test_out_of_memory_keeps_reading_and_says_so_once(
     await state(gear, "up")
     assert (await ask(gear, "kept"))[0] == "miss"
     store = gear.worker.caching.store
+    await written(gear)
     with Redis.from_url(valkey.url) as client:
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", 1)
@@ -201,6 +207,7 @@ async def test_read_only_keeps_reading(
     gear = await bitgear({"fp16": up.url}, redis_url=valkey.url, config=CONFIG)
     await state(gear, "up")
     assert (await ask(gear, "kept"))[0] == "miss"
+    await written(gear)
     with Redis.from_url(valkey.url) as client:
         client.config_set("replica-serve-stale-data", "yes")
         client.replicaof("127.0.0.1", "1")
@@ -233,6 +240,7 @@ async def test_strange_bytes_under_a_key_are_a_miss(
     gear = await bitgear({"fp16": up.url}, redis_url=valkey.url, config=CONFIG)
     await state(gear, "up")
     await ask(gear)
+    await written(gear)
     with Redis.from_url(valkey.url) as client:
         (name,) = client.keys("bitgear:c1:*")
         whole: bytes = client.get(name)  # type: ignore[assignment]

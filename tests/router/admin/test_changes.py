@@ -53,6 +53,28 @@ async def test_changes_need_the_version_that_they_were_made_from(operator: Opera
     assert (await operator("GET", "/admin/config")).headers["etag"] == '"5"'
 
 
+async def test_a_change_of_nothing_makes_no_version(operator: Operator) -> None:
+    set_to = {"timeouts": {"body_s": 7}}
+    assert (await operator("PATCH", "/admin/config", set_to, if_match="*")).json()["version"] == 1
+    for patch in ({}, set_to):
+        made = await operator("PATCH", "/admin/config", patch, if_match='"1"')
+        assert (made.status_code, made.headers["etag"]) == (200, '"1"')
+        assert (made.json()["version"], made.json()["diff"]) == (1, [])
+    assert (await operator("PATCH", "/admin/config", {}, if_match='"0"')).status_code == 412
+    assert len((await operator("GET", "/admin/audit")).json()) == 1
+
+
+async def test_an_error_quotes_little_of_a_huge_request(operator: Operator) -> None:
+    made = await operator("PATCH", "/admin/config", {"x" * 500_000: 1}, if_match="*")
+    assert made.status_code == 422
+    assert "unknown field" in made.text
+    assert len(made.text) < 5_000
+    made = await operator("PATCH", "/admin/config", {f"unknown{n}": 1 for n in range(5_000)}, if_match="*")
+    assert made.status_code == 422
+    assert 1 <= len(made.json()["error"]["problems"]) <= 100
+    assert len(made.json()["error"]["message"]) <= 2_000
+
+
 async def test_a_bad_change_names_its_field_and_changes_nothing(operator: Operator) -> None:
     serving = operator.gear.worker.serving
     for patch, field in (

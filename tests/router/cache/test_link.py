@@ -10,12 +10,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import hiredis
 import pytest
 from redis import Redis
 
+from router.cache import link as link_module
 from router.cache.address import Address, parse_address
 from router.cache.link import LinkLost, Refusal, connect
 from router.store.valkey import PrivateValkey
+from tests.conftest import until
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,11 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
     server.start()
     yield server
     server.stop()
+
+
+def pack(command: tuple[str | int, ...]) -> bytes:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]
+    return packed
 
 
 def nothing(why: str, hung: bool) -> None:
@@ -149,3 +157,36 @@ async def test_an_answer_that_lay_there_while_the_loop_was_busy_is_not_late() ->
     assert lost == []
     link.end("done", False)
     listening.close()
+
+
+async def test_writes_that_nobody_waits_for_go_with_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "COMPANY_S", 60)
+    pieces: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(4096):
+            pieces.append(piece)
+            writer.write(b"+OK\r\n" * piece.count(b"*"))
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    link = await connect(Address("127.0.0.1", listening.sockets[0].getsockname()[1]), 5, nothing)
+    written = link.send(("SET", "a", 1), ("SET", "b", 2))
+    await asyncio.sleep(0.02)
+    assert len(pieces) == 1, "only the greeting so far"
+    assert await link.call("GET", "a") == b"OK"
+    assert written is not None
+    assert await written == b"OK"
+    assert pieces[1:] == [pack(("SET", "a", 1)) + pack(("SET", "b", 2)) + pack(("GET", "a"))]
+    link.send(("SET", "c", 3))
+    link.end("stopped", False)
+    await until(lambda: pieces[2:] == [pack(("SET", "c", 3))], 5)
+    listening.close()
+
+
+async def test_writes_that_nobody_waits_for_go_alone_after_a_moment(valkey: PrivateValkey) -> None:
+    link = await connect(parse_address(valkey.url), 5, nothing)
+    written = link.send(("SET", "alone", 1))
+    assert written is not None
+    assert await asyncio.wait_for(written, 5) == b"OK"
+    link.end("done", False)

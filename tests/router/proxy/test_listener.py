@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from router.proxy import listener
-from tests.conftest import Bitgear
-from tests.support.client import chat, fetch
+from tests.conftest import Bitgear, until
+from tests.support.client import RawClient, chat, fetch
 from tests.support.upstream import Hang, ScriptedUpstream
 
 Start = Callable[..., Awaitable[Bitgear]]
@@ -86,3 +86,72 @@ async def test_health_is_told_in_a_full_house(bitgear: Start, up: ScriptedUpstre
     assert (await fetch(gear.url, "/health")).status == 200
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_client_that_leaves_after_a_large_body_is_seen_to_leave(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Hang()])
+    async with RawClient(gear.url) as client:
+        # Above the size at which the server stops reading until the body is taken.
+        await client.request("POST", "/v1/chat/completions", chat("x" * 1_000_000, model="g"))
+        exchange = await up.exchange()
+        client.close()
+        await asyncio.wait_for(exchange.closed.wait(), 5)
+
+
+async def test_who_asks_after_the_end_is_told_soon_and_who_asks_no_more_is_not(
+    bitgear: Start, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[listener.Listener] = []
+    made = listener.Listener.connection_made
+
+    def note(self: listener.Listener, transport: asyncio.Transport) -> None:
+        seen.append(self)
+        made(self, transport)
+
+    monkeypatch.setattr(listener.Listener, "connection_made", note)
+    gear = await bitgear({"fp16": up.url})
+    told: list[str] = []
+
+    def one() -> None:
+        told.append("one")
+
+    def two() -> None:
+        told.append("two")
+
+    def three() -> None:
+        told.append("three")
+
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/health")
+        await client.answer()
+        (connection,) = seen
+        connection.watch(one)
+        connection.watch(two)
+        connection.unwatch(two)
+    await until(lambda: bool(told))
+    connection.watch(three)
+    assert told == ["one"]
+    await asyncio.sleep(0)
+    await until(lambda: len(told) == 2)
+    assert told == ["one", "three"]
+
+
+async def test_an_answers_head_comes_in_one_piece_with_what_follows(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    parts = urlsplit(gear.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    first = await reader.read(65536)
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert first.partition(b"\r\n\r\n")[2].startswith(b'{"object":"list"')
+    # HEAD has nothing that follows, and an expected 100 comes before the body was sent.
+    writer.write(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200 ")
+    body = json.dumps(chat(model="g")).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body))
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await asyncio.wait_for(reader.read(65536), 5)).startswith(b"HTTP/1.1 200 ")
+    writer.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -170,16 +172,52 @@ def test_a_binary_that_never_answers(tmp_path: Path) -> None:
 def test_ends_with_its_parent_even_after_sigkill(tmp_path: Path) -> None:
     program = (
         "import sys, time, pathlib; from router.store.valkey import PrivateValkey\n"
-        "s = PrivateValkey(pathlib.Path(sys.argv[1])); s.start(); print(s.pid, flush=True); time.sleep(1000)"
+        "s = PrivateValkey(pathlib.Path(sys.argv[1])); print(s.start(), s.pid, flush=True); time.sleep(1000)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "state")], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
+        url, number = parent.stdout.readline().split()
+        pid, folder = int(number), Path(url.removeprefix("unix://")).parent
         assert alive(pid)
+        # A living owner's folder stays whoever starts beside it, a killed one's goes with the next start.
+        beside = PrivateValkey(tmp_path / "beside")
+        beside.start()
+        beside.stop()
+        assert folder.exists()
         parent.kill()
         until(lambda: not alive(pid))
+    assert folder.exists()
+    after = PrivateValkey(tmp_path / "after")
+    after.start()
+    after.stop()
+    assert not folder.exists()
+
+
+def test_a_folder_whose_server_answers_stays_whoever_its_owner_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of another container that shares the folder of temporary files: its process ids mean nothing here.
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    temporary = tempfile.mkdtemp()
+    monkeypatch.setattr(tempfile, "tempdir", temporary)
+    one, other = PrivateValkey(tmp_path / "one"), PrivateValkey(tmp_path / "other")
+    try:
+        one.start()
+        folder = Path(tempfile.mkdtemp(prefix=f"bitgear-{ended.pid}-"))
+        (folder / "valkey.sock").symlink_to(one.url.removeprefix("unix://"))
+        other.start()
+        assert folder.exists()
+        one.stop()
+        other.stop()
+        other.start()
+        assert not folder.exists()
+    finally:
+        one.stop()
+        other.stop()
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def test_binary_is_found() -> None:

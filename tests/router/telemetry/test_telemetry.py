@@ -143,7 +143,7 @@ async def test_one_line_for_a_failure_none_for_a_success(
 ) -> None:
     caplog.set_level(logging.DEBUG, "test")
     outcome.status, outcome.error = status, error
-    Telemetry(Metrics(None), None, logging.getLogger("test")).finished(outcome)
+    Telemetry(Metrics(None), None, logging.getLogger("test")).log_end(outcome)
     assert [r.levelno for r in caplog.records] == ([] if level is None else [level])
     assert all("id=id-1" in r.getMessage() for r in caplog.records)
 

@@ -83,6 +83,7 @@ def tracing(url: str, sample: float = 1.0) -> dict[str, Any]:
 
 async def flushed(gear: Bitgear) -> None:
     await until(lambda: gear.worker.app.inflight == 0)
+    gear.worker.app.settle()
     made = gear.worker.tracing
     assert made is not None
     assert await asyncio.to_thread(made._provider.force_flush, 10_000)
