@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from classifier.artefact import Artefact
 from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
-from classifier.features import NAMES, Features
+from classifier.features import NAMES
 from classifier.fit import fit_platt, intercept_for, ranges, rounded
 from classifier.folds import group_folds
-from classifier.models.adapted import Adapted
 from classifier.risks import PRECISIONS
 from classifier.segments import LIKE
 
@@ -53,6 +52,15 @@ class Seen(NamedTuple):
     """How many requests the pair stands for."""
 
 
+class Moved(NamedTuple):
+    """One pair's risk under the old artefact and under the new one."""
+
+    precision: str
+    before: float
+    after: float
+    weight: float
+
+
 @dataclass(frozen=True)
 class Adaption:
     """What came of it. `content` is the new artefact's, None where nothing is better."""
@@ -60,12 +68,8 @@ class Adaption:
     content: dict[str, Any] | None
     reason: str
     figures: Mapping[str, Any]
-
-
-def base_score(artefact: Artefact, features: Features) -> float:
-    """Return the score of the artefact's own model, without a correction that was learnt from traffic."""
-    model = artefact.model
-    return model.base.score(features) if isinstance(model, Adapted) else model.score(features)
+    moved: Sequence[Moved] = ()
+    """Each pair's risk before and after, where there is a new artefact."""
 
 
 class _Rows(NamedTuple):
@@ -86,7 +90,12 @@ class _Rows(NamedTuple):
         where = np.flatnonzero(at).tolist()
         return _Rows(
             [self.precision[i] for i in where],
-            *(column[where] for column in (self.worse, self.risk, self.z, self.base, self.features, self.weight)),
+            self.worse[where],
+            self.risk[where],
+            self.z[where],
+            self.base[where],
+            self.features[where],
+            self.weight[where],
             [self.groups[i] for i in where],
         )
 
@@ -165,17 +174,22 @@ def _tried(base: Artefact, rows: _Rows, figures: dict[str, Any], seed: int) -> A
     }
     if gains["corrected over calibrated"][1] > 0 and gains["corrected over as served"][1] > 0:
         correction = _correction(rows, seed)
-        made = _content(base, rows, correction.score(rows), correction)
-        return Adaption(made, _told("the corrected order", gains["corrected over as served"]), figures)
+        score, told = correction.score(rows), _told("the corrected order", gains["corrected over as served"])
+        return Adaption(_content(base, rows, score, correction), told, figures, _moved(rows, score))
     if gains["calibrated over as served"][1] > 0:
-        return Adaption(
-            _content(base, rows, rows.z, None), _told("the same order", gains["calibrated over as served"]), figures
-        )
+        told = _told("the same order", gains["calibrated over as served"])
+        return Adaption(_content(base, rows, rows.z, None), told, figures, _moved(rows, rows.z))
     mean, low, high = gains["calibrated over as served"]
     told = (
         f"nothing foretells held-out pairs better than what serves (best guess {mean:+.4f} [{low:+.4f}, {high:+.4f}])"
     )
     return Adaption(None, told, figures)
+
+
+def _moved(rows: _Rows, score: Array) -> list[Moved]:
+    after = _platts(score, rows).risks(score, rows.precision)
+    found = zip(rows.precision, rows.risk.tolist(), after.tolist(), rows.weight.tolist(), strict=True)
+    return [Moved(*row) for row in found]
 
 
 def _told(what: str, gain: tuple[float, float, float]) -> str:
@@ -345,4 +359,4 @@ def _bounded(risk: Array) -> Array:
     return np.asarray(np.clip(risk, _LEAST_RISK, 1 - _LEAST_RISK), dtype=np.float64)
 
 
-__all__ = ["LEAST_PAIRS", "LEAST_WORSE", "Adaption", "Seen", "adapt"]
+__all__ = ["LEAST_PAIRS", "LEAST_WORSE", "Adaption", "Moved", "Seen", "adapt"]

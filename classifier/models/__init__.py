@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from classifier.features import Features
 from classifier.models.adapted import Adapted
 from classifier.models.base import Model, ModelError
 from classifier.models.blend import Blend
@@ -29,6 +30,11 @@ def build(kind: str, parameters: Mapping[str, object]) -> Model:
     return maker(parameters)
 
 
+def base_score(model: Model, features: Features) -> float:
+    """Return a model's score, without a correction that was learnt from traffic."""
+    return model.base_score(features) if isinstance(model, Adapted) else model.score(features)
+
+
 REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "linear": Linear.from_parameters,
     "trees": Trees.from_parameters,
@@ -46,4 +52,4 @@ REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
 }
 """Kind to the function that rebuilds a model from an artefact's parameters."""
 
-__all__ = ["REGISTRY", "Model", "ModelError", "build"]
+__all__ = ["REGISTRY", "Model", "ModelError", "base_score", "build"]

@@ -49,6 +49,10 @@ class Adapted:
         z = (self.base.score(features) - self.mean) / self.scale
         return self.weight * min(max(z, -self.clip), self.clip) + self.linear.score(features)
 
+    def base_score(self, features: Features) -> float:
+        """Return the base's score."""
+        return self.base.score(features)
+
     def contributions(self, features: Features) -> dict[str, float]:
         """Return the base's parts and the correction's, added up by feature."""
         part = self.weight / self.scale
