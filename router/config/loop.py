@@ -167,7 +167,11 @@ class TuningConfig(Settings):
         0.1, gt=0, le=1, description="Longest move of a threshold in one job, as a share of traffic that changes sides."
     )
     cooldown_s: float = Field(600, ge=0, description="Least time between two changes, seconds.")
-    min_gain: float = Field(0.02, ge=0, description="A change must promise at least this much more (hysteresis).")
+    min_gain: float = Field(
+        0.02,
+        ge=0,
+        description="A change must promise at least this much more, or half of it at its lower bound (hysteresis).",
+    )
     canary_share: float = Field(0.1, gt=0, le=0.5, description="Share of traffic that tries a change first.")
     canary_min_records: int = Field(200, ge=10, description="Requests a canary needs before it may be promoted.")
     canary_max_s: float = Field(3600, ge=10, description="A canary undecided for this long is rolled back, seconds.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from router.config.loop import TuningConfig
 from router.tuning.candidates import Scale, Shares, around, beside, grid
-from router.tuning.choose import Candidate, Choice, choose
+from router.tuning.choose import Candidate, Choice, choose, leading
 from router.tuning.estimators import ESTIMATORS, Estimate, Sample, Setting
 from router.tuning.estimators.outcome import prepare
 from router.tuning.estimators.types import Fitted, quantile
@@ -24,6 +24,8 @@ CURVE_RECORDS = 5_000
 """Speeds come from the newest of the records: they change more quickly than quality."""
 REPLAYED = 10_000
 """Most requests of one replay: the newest."""
+ROUNDS = 5
+"""Looks around the best candidate so far."""
 GAIN_CONFIDENCE = 0.7
 """Of a gain's interval: blocks of time differ in load, not only by chance, and a canary follows."""
 _UNSEEN = Curve(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -82,10 +84,23 @@ class Quality:
         # Estimated by how often it happened, which is more exact than the probabilities themselves (Hirano, Imbens and
         # Ridder, 2003), and counts the labels of full precision's shadow too, whose variant nobody was served.
         self._base = [
-            Sample(cell[0], cell[1], labelled[cell] / n, piece.difference, piece.weight * weights[i], i % FOLDS)
+            Sample(
+                cell[0],
+                cell[1],
+                labelled[cell] / n,
+                piece.difference,
+                piece.weight * weights[i],
+                i % FOLDS,
+                made[self._position[piece.record]].risks[cell[0]],
+            )
             for i, (piece, cell) in enumerate(zip(pieces, cells, strict=True))
         ]
         self.fitted: Fitted = prepare(self._base, self.risk)
+        # For all candidates: each request's block of time and, by variant, its stratum's place in flat lists.
+        self._blocks = [i * BLOCKS // len(made) for i in range(len(made))]
+        self._of_block = [0.0] * BLOCKS
+        for block, weight in zip(self._blocks, self._weights, strict=True):
+            self._of_block[block] += weight
 
     @property
     def labels(self) -> int:
@@ -94,14 +109,24 @@ class Quality:
 
     def value(self, choices: Sequence[int]) -> dict[str, Estimate]:
         """Return each estimator's difference from full precision when request i goes to `choices[i]`."""
-        cells = zip(choices, (row[k] for row, k in zip(self._strata, choices, strict=True)), strict=True)
-        counts: dict[tuple[int, int], float] = defaultdict(float)
-        for (cell, weight), count in Counter(zip(cells, self._weights, strict=True)).items():
-            if cell[0] not in self._top:
-                counts[cell] += weight * count
+        width = STRATA * len(self._facts.variants)
+        blocks = [[0.0] * width for _ in range(BLOCKS)]
+        risks = [0.0] * width
+        top = self._top
+        rows = zip(choices, self._strata, self.requests, self._weights, self._blocks, strict=True)
+        for k, strata, request, weight, block in rows:
+            if k not in top:
+                place = k * STRATA + strata[k]
+                blocks[block][place] += weight
+                risks[place] += weight * request.risks[k]
         n = max(1.0, math.fsum(self._weights))
-        mass = {cell: count / n for cell, count in counts.items()}
-        setting = Setting(len(self._base), mass, self.risk, self._confidence, self.fitted)
+        sums = [math.fsum(of_block[place] for of_block in blocks) for place in range(width)]
+        cells = {place: divmod(place, STRATA) for place, total in enumerate(sums) if total > 0.0}
+        mass = {cell: sums[place] / n for place, cell in cells.items()}
+        risk = {cell: risks[place] / sums[place] for place, cell in cells.items()}
+        values = {place: self.fitted.whole[cell[0]].value(cell[1], risk[cell]) for place, cell in cells.items()}
+        means = [math.fsum(v * of_block[place] for place, v in values.items()) for of_block in blocks]
+        setting = Setting(len(self._base), mass, risk, self._confidence, self.fitted, _between(means, self._of_block))
         return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}
 
     def variants(self) -> dict[str, Estimate]:
@@ -125,6 +150,16 @@ class Quality:
             half = quantile(self._confidence, size - 1.0) * math.sqrt(spread / size + 1.0 / (size + 1.0) ** 2)
             found[variant] = Estimate(mean, mean - half, mean + half, len(mine))
         return found
+
+
+def _between(sums: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the variance of a weighted mean that blocks of time show: their sums of values, and of weights."""
+    n = math.fsum(weights)
+    mean = math.fsum(sums) / n
+    filled = sum(w > 0.0 for w in weights)
+    if filled < 2:
+        return 0.0
+    return math.fsum((s - w * mean) ** 2 for s, w in zip(sums, weights, strict=True)) / n**2 * filled / (filled - 1)
 
 
 def analyse(
@@ -159,17 +194,22 @@ def analyse(
     candidates = [judged.candidate(present)]
     seen = {tuple(present.values())}
 
-    def consider(wanted: Sequence[Shares]) -> Choice:
+    def consider(wanted: Sequence[Shares]) -> Candidate:
         for shares in wanted:
             thresholds = scale.thresholds(shares)
             if tuple(thresholds.values()) not in seen:
                 seen.add(tuple(thresholds.values()))
                 candidates.append(judged.candidate(thresholds))
-        return choose(candidates, evidence.reference_level, settings)
+        return leading(candidates, evidence.reference_level, settings)
 
-    choice = consider([*around(scale.shares(present), settings.max_step), *grid(len(scale.precisions), points)])
-    # Once more around the best of the coarse look.
-    choice = consider(beside(choice.chosen.shares, min(settings.max_step / 4, 0.4 / (points - 1))))
+    best = consider([*around(scale.shares(present), settings.max_step), *grid(len(scale.precisions), points)])
+    # A pattern search (Hooke and Jeeves, 1961) from the best of the coarse look: on by one step, or by half of it.
+    step = min(settings.max_step / 4, 0.4 / (points - 1))
+    for _ in range(ROUNDS):
+        before, best = best, consider(beside(best.shares, step))
+        if best is before:
+            step /= 2
+    choice = choose(candidates, evidence.reference_level, settings)
     return found._replace(
         choice=choice, reason=choice.reason, candidates=tuple(candidates), expected=quality.variants()
     )

@@ -241,11 +241,22 @@ def replay(
     predicted = [(0.0, 0.0, 0.0)] * count
     allowed = [True] * count
     top = facts.top
+    every = tuple(range(count))
+    further = max(0.0, expected - 1.0)
     for i, request in enumerate(requests):
-        now = request.at
+        now, prompt = request.at, request.prompt
         for server in servers:
+            heap = server.heap
+            if heap:
+                # `advance` where nothing ends before `now`, as mostly: without the call.
+                itl = server.base + server.slope * len(heap)
+                if server.last + (heap[0][0] - server.clock) * itl > now:
+                    server.clock += (now - server.last) / itl
+                    if server.last < now:
+                        server.last = now
+                    continue
             server.advance(now, ttft)
-        usable = request.usable or tuple(range(count))
+        usable = request.usable or every
         if forced is not None:
             choice = forced[i]
         elif len(usable) == 1:
@@ -257,12 +268,21 @@ def replay(
                 if risks[k] <= bounds[k] and ranks[k] < lowest:
                     lowest = ranks[k]
             for k in usable:
-                first, whole, delay = servers[k].predict(request.prompt, expected)
-                predicted[k] = (first, whole, (whole + delay) * prices[k])
+                server = servers[k]
+                if server.line or len(server.heap) >= server.slots:
+                    first, whole, delay = server.predict(prompt, expected)
+                    predicted[k] = (first, whole, (whole + delay) * prices[k])
+                else:
+                    # `predict` where nobody waits, as mostly: without the call.
+                    before = len(server.heap)
+                    first = server.first + server.per_token * prompt + server.per_running * (before + 1.0)
+                    whole = first + (server.base + server.slope * (before + 1.0)) * further
+                    delay = before * (server.per_token * prompt + server.slope * further)
+                    predicted[k] = (first, whole, (whole + delay) * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice
-        servers[choice].add(i, request.prompt, request.tokens, now, ttft)
+        servers[choice].add(i, prompt, request.tokens, now, ttft)
     for server in servers:
         server.advance(math.inf, ttft)
         for request_index, at in server.done:

@@ -13,6 +13,7 @@ import orjson
 from router.config.loop import TuningConfig
 from router.tuning.analysis import Verdict
 from router.tuning.choose import Candidate
+from router.tuning.estimators import DECIDES
 from router.tuning.replay import Facts
 from router.tuning.svg import Point, scatter
 
@@ -63,7 +64,7 @@ def plot(job: Mapping[str, Any]) -> str:
     rows, chosen = report.get("candidates", []), report.get("chosen")
     points = []
     for i, row in enumerate(rows):
-        mean, low, high, _ = row["quality"]["dr"]
+        mean, low, high, _ = row["quality"][DECIDES]
         points.append(Point(row["goodput"], mean, low, high))
         if i == 0:
             points[-1] = points[-1]._replace(colour="#2471a3", radius=6.0, label="current")
@@ -174,21 +175,21 @@ def _candidates(report: Mapping[str, Any], rows: list[Mapping[str, Any]], plot_f
     if plot_file:
         out += [f"![quality against goodput]({plot_file})", ""]
     precisions = report["precisions"]
-    head = ["", *precisions, "quality (DR)", "IPS", "DM", "tokens/s in time", "gain", "in time", "TTFT p95", "cost"]
+    head = ["", *precisions, "quality", "DR", "IPS", "tokens/s in time", "gain", "in time", "TTFT p95", "cost"]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     chosen = report["chosen"]
     ranked = sorted(range(len(rows)), key=lambda i: (i != 0, i != chosen, -rows[i]["goodput"]))
     for i in ranked[:_LISTED]:
         row = rows[i]
         mark = "current" if i == 0 else ("**chosen**" if i == chosen else "")
-        mean, low, high, _ = row["quality"]["dr"]
+        mean, low, high, _ = row["quality"][DECIDES]
         gain, least, most = row["gain"]
         cells = [
             mark,
             *(f"{row['thresholds'][p]:.4f} ({share:.0%})" for p, share in zip(precisions, row["shares"], strict=True)),
             f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]",
+            f"{row['quality']['dr'][0]:+.4f}",
             f"{row['quality']['ips'][0]:+.4f}",
-            f"{row['quality']['dm'][0]:+.4f}",
             f"{row['goodput']:.0f}",
             f"{gain:+.1%} [{least:+.1%}, {most:+.1%}]",
             f"{row['attainment']:.1%}",
@@ -216,7 +217,7 @@ def _trial(job: Mapping[str, Any], rows: list[Mapping[str, Any]], report: Mappin
     out.append(f"- In time: {trial['in_time'][0]:.1%}; the others at the same time {trial['in_time'][1]:.1%}.")
     if rows and report.get("chosen") is not None:
         row = rows[report["chosen"]]
-        expected = row["quality"]["dr"]
+        expected = row["quality"][DECIDES]
         out.append(
             f"- Expected were {expected[0]:+.4f} [{expected[1]:+.4f}, {expected[2]:+.4f}] and, with all traffic under "
             f"the new thresholds, {row['attainment']:.1%} in time."

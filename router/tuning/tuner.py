@@ -23,6 +23,7 @@ from router.tuning import canary as trials
 from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
 from router.tuning.calibration import calibrations
+from router.tuning.estimators import DECIDES
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
@@ -35,6 +36,9 @@ Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
 """(group, since in Unix seconds, limit) to the newest records, oldest first."""
 
 BY = "tuning"
+PACE = 20.0
+"""A look that took so many seconds of CPU is repeated after this many times as many."""
+LONGEST_REST_S = 60.0
 
 
 class Group(NamedTuple):
@@ -76,6 +80,7 @@ class Tuner:
         self._clock = clock
         self._points = points
         self._replayed = replayed
+        self._rests: dict[str, float] = {}
 
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
@@ -109,8 +114,25 @@ class Tuner:
                 return
             await self.job(name, by=by, dry_run=bool(wish.get("dry_run")), job_id=job)
             return
-        if tuning.paused:
+        if tuning.paused or now < self._rests.get(name, 0.0):
             return
+        began = time.process_time()
+        try:
+            await self._look(name, group, document, tuning, state, now)
+        finally:
+            # Reading tens of thousands of records takes seconds: never a core's whole time.
+            self._rests[name] = now + min(LONGEST_REST_S, PACE * (time.process_time() - began))
+
+    async def _look(
+        self,
+        name: str,
+        group: Group,
+        document: ControlDocument,
+        tuning: GroupTuning,
+        state: dict[str, Any],
+        now: float,
+    ) -> None:
+        """Watch what serves, judge the canary, or run a scheduled job."""
         if group.settings.mode == "off":
             # A trial that a person approved is still watched.
             if tuning.canary is not None:
@@ -242,7 +264,7 @@ class Tuner:
             estimates, level = value(
                 records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
             )
-            holds = estimates["dr"].lower >= -settings.margin * level
+            holds = estimates[DECIDES].lower >= -settings.margin * level
             trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
         job["trial"] = trials.told(trial)
         if trial.verdict != "continue":
