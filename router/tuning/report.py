@@ -100,6 +100,8 @@ def markdown(job: Mapping[str, Any], plot_file: str | None = None) -> str:
     rows = report.get("candidates") or []
     if rows:
         out += _candidates(report, rows, plot_file)
+    if report.get("classifier"):
+        out += _classifier(report["classifier"], job)
     if "trial" in job:
         out += _trial(job, rows, report)
     return "\n".join(out).rstrip() + "\n"
@@ -139,6 +141,32 @@ def _seen(report: Mapping[str, Any]) -> list[str]:
     error = report.get("load_model_error")
     if error:
         out.append(f"- Load model on held-out time: {', '.join(f'{k} off by {v:.1%}' for k, v in error.items())}.")
+    return [*out, ""]
+
+
+def _classifier(told: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    read = told["read"]
+    out = [
+        "## What it learnt from",
+        "",
+        f"- Classifier `{told['from']}`, {read['pairs']} pairs of answers that it had judged "
+        f"({read['of_other_classifiers']} of other classifiers and {read['broken']} damaged ones left out).",
+    ]
+    if "gain" in told:
+        out += ["", "| held-out pairs | log loss | calibration error | area under the ROC curve |", "|---|---|---|---|"]
+        for name, loss in told["log_loss"].items():
+            out.append(f"| {name} | {loss:.4f} | {told['calibration_error'][name]:.4f} | {told['auc'][name]:.3f} |")
+        out.append("")
+        for name, (mean, low, high) in told["gain"].items():
+            out.append(f"- {name}: log loss {mean:+.4f} [{low:+.4f}, {high:+.4f}] lower.")
+    if told.get("to"):
+        out += [
+            "",
+            f"New: `{told['to']}` ({told['kind']}). Thresholds that as large a share of these pairs passes:",
+            "",
+        ]
+        for precision, threshold in (job.get("thresholds") or {}).items():
+            out.append(f"- {precision}: {told['thresholds_before'].get(precision, 0.0):.4f} -> {threshold:.4f}")
     return [*out, ""]
 
 
