@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from classifier.encoders import Encoder
+from classifier.features import Features
+from classifier.models.adapted import Adapted
 from classifier.models.base import Model, ModelError
 from classifier.models.blend import Blend
 from classifier.models.constant import Constant
@@ -34,6 +36,11 @@ def build(kind: str, parameters: Mapping[str, object], encoder: Encoder | None =
     return maker(parameters)
 
 
+def base_score(model: Model, features: Features) -> float:
+    """Return a model's score, without a correction that was learnt from traffic."""
+    return model.base_score(features) if isinstance(model, Adapted) else model.score(features)
+
+
 REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "linear": Linear.from_parameters,
     "trees": Trees.from_parameters,
@@ -46,6 +53,7 @@ REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "blend": Blend.maker(build),
     # Held to more of its ends.
     "guarded": Blend.maker(build),
+    "adapted": Adapted.maker(build),
     "length": Length.from_parameters,
     "constant": Constant.from_parameters,
     "random": Random.from_parameters,
@@ -56,4 +64,4 @@ _ENCODED: Mapping[str, Callable[[Mapping[str, object], Encoder], Model]] = {
     "head": Head.from_parameters,
 }
 
-__all__ = ["REGISTRY", "Model", "ModelError", "build"]
+__all__ = ["REGISTRY", "Model", "ModelError", "base_score", "build"]
