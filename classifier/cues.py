@@ -6,6 +6,8 @@ outcomes are published.
 
 from __future__ import annotations
 
+import re
+
 KINDS = ("mathematics", "code", "reasoning", "writing", "text_work", "quantities")
 """Kinds of work; the features' order."""
 
@@ -48,8 +50,5 @@ for _index, _kind in enumerate(KINDS):
         CHINESE[_word] = (*CHINESE.get(_word, ()), _index)
 
 ENGLISH_WORDS = frozenset(ENGLISH)
-CHINESE_FIRST: dict[str, tuple[str, ...]] = {}
-"""A cue's first character to the cues that start with it: most texts hold few of these characters."""
-for _cue in sorted(CHINESE):
-    CHINESE_FIRST[_cue[0]] = (*CHINESE_FIRST.get(_cue[0], ()), _cue)
-CHINESE_STARTS = frozenset(CHINESE_FIRST)
+CHINESE_PATTERN = re.compile("|".join(sorted(map(re.escape, CHINESE), key=len, reverse=True)))
+"""Finds the cues of a text from left to right, the longer ones first."""

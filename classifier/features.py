@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import log1p
 
 from classifier.conversation import BASE64, Conversation
-from classifier.cues import CHINESE, CHINESE_FIRST, CHINESE_STARTS, ENGLISH, ENGLISH_WORDS, KINDS
-from classifier.form import is_small_talk, odd_form
+from classifier.cues import CHINESE, CHINESE_PATTERN, ENGLISH, ENGLISH_WORDS, KINDS
+from classifier.form import VARIETY_CHARS, ends_of, is_small_talk, odd_form
 
-FEATURE_VERSION = 3
+FEATURE_VERSION = 4
 """Grows whenever a feature's meaning changes: an artefact fits one version only."""
 
 NAMES = (
@@ -91,8 +91,9 @@ _CLASS = _classes()
 _WORDS = bytes(
     c + 32 if 65 <= c <= 90 else c if 48 <= c <= 57 or 97 <= c <= 122 or c >= 0x80 else 32 for c in range(256)
 )
+_UNCOUNTED_BYTES = bytes(c for c in range(256) if _CLASS[c : c + 1] in (_LOWER, _SPACE, _CONTINUATION, _ODD))
 _HAN_CHARS = 600
-"""Characters in which Chinese cues and distinct characters are looked up, half at either end."""
+"""Characters in which Chinese cues are looked up, half at either end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class Features:
     """What is unlikely about the text's form (`form.odd_form`); empty when nothing is."""
     small_talk: bool = False
     """Greetings, thanks and the like, and nothing else."""
+    ends: tuple[frozenset[str], frozenset[str]] | None = None
+    """What `form.ends_of` says of the text."""
 
 
 def extract(conversation: Conversation) -> Features:
@@ -118,28 +121,40 @@ def extract(conversation: Conversation) -> Features:
     text = conversation.text.strip()
     if "base64," in text:
         text = BASE64.sub(" ", text)
-    found = measure(text, conversation)
+    ends = ends_of(text)
+    found = measure(text, conversation, ends)
     return Features(
         found.vector,
         found.words,
         conversation,
         found.sequence,
-        odd_form(text, found.sequence, found.words),
+        odd_form(text, found.sequence, found.words, ends),
         is_small_talk(text, found.words),
+        ends,
     )
 
 
-def measure(text: str, conversation: Conversation) -> Features:
-    """Return the features of `text`, all or a piece of the conversation's, as if the whole turn were like it."""
+def measure(
+    text: str, conversation: Conversation, ends: tuple[frozenset[str], frozenset[str]] | None = None
+) -> Features:
+    """Return the features of `text`, all or a piece of the conversation's, as if the whole turn were like it.
+
+    `ends` is what `form.ends_of` says of it, where that is known already; of a piece, the same set twice: that of one end.
+    """
     # Lone surrogates are legal in JSON and have no UTF-8 form.
     raw = text.encode("utf-8", "replace")
-    classes = raw.translate(_CLASS)
+    # What nothing counts goes first: small letters, blanks and the rest of a character's bytes are most of a text.
+    classes = raw.translate(_CLASS, _UNCOUNTED_BYTES)
+    han = other = 0
+    if len(raw) > len(text):
+        size_before = len(classes)
+        classes = classes.translate(None, _HAN)
+        han = size_before - len(classes)
+        other = classes.count(_OTHER)
     count = classes.count
     digits = count(_DIGIT)
     operators = count(_OPERATOR)
     newlines = count(_NEWLINE)
-    han = count(_HAN)
-    other = count(_OTHER)
     stops = count(_STOP)
     questions = count(_QUESTION)
     commas = count(_COMMA)
@@ -153,18 +168,15 @@ def measure(text: str, conversation: Conversation) -> Features:
     word_count = len(words)
     distinct_count = len(distinct)
     size = float(chars)
-    part = text
-    characters: frozenset[str] = frozenset()
     if han:
-        if chars > _HAN_CHARS:
-            part = text[: _HAN_CHARS // 2] + text[-_HAN_CHARS // 2 :]
-        characters = frozenset(part)
+        first, last = ends or ends_of(text)
+        seen = min(chars, VARIETY_CHARS if first is last else 2 * VARIETY_CHARS)
         # A Han character carries about as much as three Latin letters, and 1.7 of them make a word: with these, shares and
         # lengths mean the same in both scripts.
         size += 2.0 * han
         word_count += int(han / 1.7)
         # Heaps' law with an English exponent, less where the same characters come again and again.
-        variety = min(len(characters) / (0.6 * (han * len(part) / chars) ** 0.8), 1.0)
+        variety = min(len(first | last) / (0.6 * (han * seen / chars) ** 0.8), 1.0)
         distinct_count += int(variety * (han / 1.7) ** 0.9)
     # A few typical words more: in a very short text, shares would say little and swing widely.
     turn_size = size
@@ -179,11 +191,10 @@ def measure(text: str, conversation: Conversation) -> Features:
         for kind in ENGLISH[word]:
             cues[kind] += 1
     if han:
-        for char in characters & CHINESE_STARTS:
-            for cue in CHINESE_FIRST[char]:
-                if cue in part:
-                    for kind in CHINESE[cue]:
-                        cues[kind] += 1
+        part = text if chars <= _HAN_CHARS else text[: _HAN_CHARS // 2] + " " + text[-_HAN_CHARS // 2 :]
+        for cue in frozenset(CHINESE_PATTERN.findall(part)):
+            for kind in CHINESE[cue]:
+                cues[kind] += 1
     vector = (
         log1p(turn * turn_size / 4.2),
         digits / size,

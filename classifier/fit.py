@@ -13,19 +13,22 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from classifier.choosing import MEMBERS, Choice, choose
-from classifier.encoders import EncoderError, fingerprint, open_encoder
+from classifier.encoders import EncoderError, Known, fingerprint, open_encoder
 from classifier.evaluate import Array
 from classifier.features import GROWING, NAMES, Features
-from classifier.models import build
+from classifier.models import Model, build
 
+MEMBERS = ("growing", "linear", "trees", "words")
+"""What a blend is made of; `growing` because text added to a request can only raise it."""
+_SHARPNESS = 2.0
+_ENDS = (200,)
+_MORE_ENDS = (100, 200, 400)
 _RIDGE = 30.0
 _WORD_RIDGE = 10.0
 _WORD_SMOOTHING = 4.0
 _LEAST_PROMPTS = 4
 _TREES = 30
 _GROWING_TREES = 30
-_SLACK = 0.1
 _NEAREST = 100
 _WORDS_OF_A_NEIGHBOUR = 24
 _EMBEDDING_RIDGE = 1.0
@@ -42,6 +45,8 @@ class Examples:
     """Rows of one group (subject, task, or the prompt itself) stay together when the rows are split."""
     encoder: Path | None = None
     """Folder of a sentence encoder, for models that need one."""
+    known: Known | None = None
+    """Vectors of these prompts from that encoder, where they were computed before."""
     sources: Sequence[str] = ()
     """The benchmark of each row, where rows come from several: a blend is then also judged on benchmarks left out."""
 
@@ -52,13 +57,48 @@ class Examples:
             [self.features[i] for i in kept],
             self.target[kept],
             [self.groups[i] for i in kept],
-            self.encoder,
-            [self.sources[i] for i in kept] if self.sources else (),
+            encoder=self.encoder,
+            known=self.known,
+            sources=[self.sources[i] for i in kept] if self.sources else (),
         )
 
     def matrix(self) -> Array:
         """Return the features as rows."""
         return matrix(self.features)
+
+    def weights(self) -> Array:
+        """Return each row's weight, 1 on average: a benchmark counts by the square root of its rows.
+
+        So that what holds on one large benchmark alone does not outvote what holds on all of them.
+        """
+        if not self.sources:
+            return np.ones(len(self.target))
+        _, index, sizes = np.unique(np.array(self.sources), return_inverse=True, return_counts=True)
+        drawn = 1 / np.sqrt(sizes[index])
+        return np.asarray(drawn / drawn.mean(), dtype=np.float64)
+
+    def vectors(self) -> Array:
+        """Return the encoder's vectors as rows. Raises `EncoderError` when there is no encoder."""
+        if self.encoder is None and self.known is None:
+            raise EncoderError("an embedding model needs the folder of a sentence encoder: `--encoder FOLDER`")
+        encoder = self.known if self.known is not None else open_encoder(self.encoder)  # type: ignore[arg-type]
+        return np.array([encoder.encode(item.conversation.text) for item in self.features], dtype=np.float64)
+
+    def named_encoder(self) -> dict[str, object]:
+        """Return what an artefact says of the encoder: its folder (none when only vectors are known) and fingerprint."""
+        if self.encoder is None:
+            return {"folder": "", "fingerprint": self.known.fingerprint if self.known is not None else ""}
+        return {"folder": str(self.encoder), "fingerprint": fingerprint(self.encoder)}
+
+    def spread(self, scores: Sequence[float]) -> tuple[float, float]:
+        """Return the weighted mean and standard deviation (1 where there is none) of these rows' scores."""
+        values, weights = np.array(scores), self.weights()
+        mean = float(np.average(values, weights=weights))
+        return mean, float(np.sqrt(np.average((values - mean) ** 2, weights=weights))) or 1.0
+
+    def built(self, kind: str, parameters: Mapping[str, object]) -> Model:
+        """Return the model of these parameters, its encoder replaced by the known vectors where there are any."""
+        return build(kind, parameters, self.known)
 
 
 def matrix(features: Sequence[Features]) -> Array:
@@ -73,13 +113,13 @@ def ranges(rows: Array) -> tuple[Array, Array]:
 
 def fit_linear(examples: Examples, seed: int = 0) -> dict[str, object]:
     """Ridge regression on standardised features, clipped to their range."""
-    rows = examples.matrix()
+    rows, weights = examples.matrix(), examples.weights()
     low, high = ranges(rows)
     clipped = np.clip(rows, low, high)
-    centre = clipped.mean(axis=0)
-    scale = clipped.std(axis=0)
+    centre = np.average(clipped, axis=0, weights=weights)
+    scale = np.sqrt(np.average((clipped - centre) ** 2, axis=0, weights=weights))
     scale[scale < 1e-9] = np.inf
-    model = Ridge(alpha=_RIDGE).fit((clipped - centre) / scale, examples.target)
+    model = Ridge(alpha=_RIDGE).fit((clipped - centre) / scale, examples.target, sample_weight=weights)
     return {
         "intercept": float(model.intercept_),
         "weights": rounded(model.coef_ / scale),
@@ -95,7 +135,11 @@ def fit_nothing(examples: Examples, seed: int = 0) -> dict[str, object]:
 
 
 def fit_trees(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """Gradient-boosted trees of sixteen leaves; more of what `GROWING` counts never means an easier prompt."""
+    """Gradient-boosted trees of sixteen leaves; more of what `GROWING` counts never means an easier prompt.
+
+    Rows count the same, whatever their benchmark: leaves are bounded by rows and not by weight, so a few heavy rows would make
+    leaves of their own.
+    """
     return _boosted(np.round(examples.matrix(), 6), examples.target, _TREES, 16, seed)
 
 
@@ -103,10 +147,12 @@ def fit_growing(examples: Examples, seed: int = 0) -> dict[str, object]:
     """Trees of eight leaves on the `GROWING` features alone: no text can be appended that lowers the score."""
     rows = np.round(examples.matrix(), 6)
     rows[:, [name not in GROWING for name in NAMES]] = 0.0
-    return _boosted(rows, examples.target, _GROWING_TREES, 8, seed)
+    return _boosted(rows, examples.target, _GROWING_TREES, 8, seed, examples.weights())
 
 
-def _boosted(rows: Array, target: Array, trees: int, leaves: int, seed: int) -> dict[str, object]:
+def _boosted(
+    rows: Array, target: Array, trees: int, leaves: int, seed: int, weights: Array | None = None
+) -> dict[str, object]:
     model = HistGradientBoostingRegressor(
         max_iter=trees,
         learning_rate=0.12,
@@ -119,7 +165,7 @@ def _boosted(rows: Array, target: Array, trees: int, leaves: int, seed: int) -> 
     )
     # On so few rows, threads cost more than they give.
     with threadpool_limits(limits=1):
-        model.fit(rows, target)
+        model.fit(rows, target, sample_weight=weights)
     return export_trees(model)
 
 
@@ -159,7 +205,8 @@ def fit_words(examples: Examples, seed: int = 0) -> dict[str, object]:
     norms = 1 / np.sqrt(np.asarray(rows.sum(axis=1)).ravel() + _WORD_SMOOTHING)
     # Rare words weigh more, as in TF-IDF.
     idf = np.log((1 + rows.shape[0]) / (1 + np.asarray(rows.sum(axis=0)).ravel())) / 3
-    model = Ridge(alpha=_WORD_RIDGE).fit(rows.multiply(norms[:, None]).multiply(idf[None, :]).tocsr(), examples.target)
+    scaled = rows.multiply(norms[:, None]).multiply(idf[None, :]).tocsr()
+    model = Ridge(alpha=_WORD_RIDGE).fit(scaled, examples.target, sample_weight=examples.weights())
     weights = model.coef_ * idf
     names = counter.get_feature_names_out()
     kept = {
@@ -194,54 +241,61 @@ def fit_neighbours(examples: Examples, seed: int = 0) -> dict[str, object]:
 
 def fit_embedding(examples: Examples, seed: int = 0) -> dict[str, object]:
     """Ridge regression on a sentence encoder's vectors. Raises `EncoderError` when the examples name no encoder."""
-    if examples.encoder is None:
-        raise EncoderError("an embedding model needs the folder of a sentence encoder: `--encoder FOLDER`")
-    encoder = open_encoder(examples.encoder)
-    rows = np.array([encoder.encode(item.conversation.text) for item in examples.features], dtype=np.float64)
-    model = Ridge(alpha=_EMBEDDING_RIDGE).fit(rows, examples.target)
+    rows = examples.vectors()
+    model = Ridge(alpha=_EMBEDDING_RIDGE).fit(rows, examples.target, sample_weight=examples.weights())
+    return {**examples.named_encoder(), "intercept": float(model.intercept_), "weights": rounded(model.coef_)}
+
+
+def fit_head(examples: Examples, seed: int = 0) -> dict[str, object]:
+    """A small neural head (`heads`): on the features, and on the encoder's vectors where the examples name one."""
+    from classifier.heads import train_head
+
+    rows = examples.matrix()
+    low, high = ranges(rows)
+    clipped = np.clip(rows, low, high)
+    centre, scale = clipped.mean(axis=0), clipped.std(axis=0)
+    # A feature that is the same everywhere says nothing.
+    scale[scale < 1e-9] = 1e9
+    inputs, encoder, enlarged = (clipped - centre) / scale, {}, 0.0
+    if examples.encoder is not None or examples.known is not None:
+        vectors, encoder = examples.vectors(), examples.named_encoder()
+        enlarged = float(np.sqrt(vectors.shape[1]))
+        inputs = np.concatenate([inputs, enlarged * vectors], axis=1)
+    layers = train_head(inputs, examples.target, examples.weights(), seed)
     return {
-        "folder": str(examples.encoder),
-        "fingerprint": fingerprint(examples.encoder),
-        "intercept": float(model.intercept_),
-        "weights": rounded(model.coef_),
+        **encoder,
+        "centre": rounded(centre),
+        "scale": rounded(scale),
+        "low": rounded(low),
+        "high": rounded(high),
+        "vector_scale": enlarged,
+        **layers,
     }
 
 
 def fit_blend(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """The mean of the highest of the members' scores, standardised on the training prompts.
-
-    Members and their number are chosen on folds of these same rows (`choosing`).
-    """
-    return blend_of(
-        examples, {kind: FITTERS[kind](examples, seed) for kind in MEMBERS}, choose(examples, FITTERS, seed)
-    )
+    """The smooth maximum of the members' scores, standardised on the training prompts. Nothing is chosen by the rows."""
+    return blend_of(examples, {kind: FITTERS[kind](examples, seed) for kind in MEMBERS})
 
 
-def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]], choice: Choice) -> dict[str, object]:
-    """Return the chosen blend of members that were fitted on these examples."""
+def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dict[str, object]:
+    """Return the blend of members that were fitted on these examples."""
     members = []
-    for kind in choice.members:
-        model = build(kind, fitted[kind])
-        scores = np.array([model.score(item) for item in examples.features])
-        members.append(
-            {
-                "kind": kind,
-                "parameters": fitted[kind],
-                "mean": float(scores.mean()),
-                "scale": float(scores.std()) or 1.0,
-            }
-        )
-    return {"members": members, "kept": choice.kept}
+    for kind in MEMBERS:
+        model = examples.built(kind, fitted[kind])
+        mean, scale = examples.spread([model.score(item) for item in examples.features])
+        members.append({"kind": kind, "parameters": fitted[kind], "mean": mean, "scale": scale})
+    return {"members": members, "sharpness": _SHARPNESS, "ends": list(_ENDS)}
 
 
 def fit_guarded(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """A blend that is held to what it says of a conversation's beginnings."""
+    """The same blend, held to more of a text's beginnings and ends."""
     return guarded_of(fit_blend(examples, seed))
 
 
 def guarded_of(blend: dict[str, object]) -> dict[str, object]:
     """Return the guarded form of a fitted blend."""
-    return {"kind": "blend", "parameters": blend, "slack": _SLACK}
+    return {**blend, "ends": list(_MORE_ENDS)}
 
 
 FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {
@@ -251,6 +305,7 @@ FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {
     "growing": fit_growing,
     "neighbours": fit_neighbours,
     "embedding": fit_embedding,
+    "head": fit_head,
     "blend": fit_blend,
     "guarded": fit_guarded,
     "length": fit_nothing,

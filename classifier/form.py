@@ -11,8 +11,8 @@ from collections.abc import Sequence
 _RUN = 8
 _TAIL_WORDS = 9
 _LEAST_WORDS = 3
-_BLOB = 120
-_VARIETY_CHARS = 120
+VARIETY_CHARS = 120
+"""Characters at either end in which distinct ones are counted."""
 _VARIETY = 9
 # Rulers, leaders, blanks and zeros repeat in ordinary text; other signs don't.
 _RULERS = frozenset(" \t\n-=_.*#~`+|/\\0<>")
@@ -36,10 +36,19 @@ _HAN_SMALL_TALK = re.compile(
 )
 
 
-def odd_form(text: str, sequence: Sequence[bytes], words: frozenset[bytes]) -> str:
+def ends_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the distinct characters of the first and of the last `VARIETY_CHARS` characters."""
+    if len(text) <= VARIETY_CHARS:
+        return (whole := frozenset(text)), whole
+    return frozenset(text[:VARIETY_CHARS]), frozenset(text[-VARIETY_CHARS:])
+
+
+def odd_form(
+    text: str, sequence: Sequence[bytes], words: frozenset[bytes], ends: tuple[frozenset[str], frozenset[str]]
+) -> str:
     """Return what is unlikely about the form of `text`, a stable short name, or an empty string.
 
-    `sequence` are its words in order, `words` the distinct ones. Looked at: runs of one character, few different characters,
+    `sequence` are its words in order, `words` the distinct ones, `ends` what `ends_of` says. Looked at: runs of one character, few different characters,
     one word over and over, blobs without a space (base64), and talk about the choice of a model.
     """
     size = len(text)
@@ -48,18 +57,18 @@ def odd_form(text: str, sequence: Sequence[bytes], words: frozenset[bytes]) -> s
         or (text[:_RUN] == text[0] * _RUN and text[0] not in _RULERS)
     ):
         return "run"
-    if size >= _VARIETY_CHARS and (
-        len(set(text[-_VARIETY_CHARS:])) < _VARIETY or len(set(text[:_VARIETY_CHARS])) < _VARIETY
-    ):
+    if size >= VARIETY_CHARS and (len(ends[1]) < _VARIETY or len(ends[0]) < _VARIETY):
         return "variety"
     if len(sequence) >= _TAIL_WORDS and (
         len(set(sequence[-_TAIL_WORDS:])) < _LEAST_WORDS or len(set(sequence[:_TAIL_WORDS])) < _LEAST_WORDS
     ):
         return "repetition"
     # Han and the like are written without spaces.
-    if size >= _BLOB and (_blob(text[-_BLOB:]) or _blob(text[:_BLOB])):
+    if size >= VARIETY_CHARS and (
+        (" " not in ends[1] and _blob(text[-VARIETY_CHARS:])) or (" " not in ends[0] and _blob(text[:VARIETY_CHARS]))
+    ):
         return "blob"
-    if len(words & _ROUTER_WORDS) >= 2:
+    if not words.isdisjoint(_ROUTER_WORDS) and len(words & _ROUTER_WORDS) >= 2:
         return "router"
     return ""
 
@@ -74,4 +83,4 @@ def is_small_talk(text: str, words: frozenset[bytes]) -> bool:
 
 
 def _blob(piece: str) -> bool:
-    return " " not in piece and "\n" not in piece and piece.isascii()
+    return "\n" not in piece and piece.isascii()

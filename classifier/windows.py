@@ -1,26 +1,28 @@
-"""Pieces of a conversation, each seen as if the whole were like it: what somebody adds before or after cannot dilute them."""
+"""Both ends of a conversation, each seen as if the whole were like it: what somebody adds at the other end cannot dilute them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from classifier.features import Features, measure
+from classifier.form import ends_of
 
-PIECES = ((0.0, 0.6, 480), (0.0, 0.3, 240), (0.4, 1.0, 480), (0.7, 1.0, 240))
-"""Where a piece starts and ends, as shares of the text, and its most characters.
-
-Beginnings and ends: short of what was added on one side, whatever its length, one of them is mostly the request. Beginnings
-keep their first characters and ends their last.
-"""
-_LEAST = 24
+LEAST = 40
+"""Characters under which an end says too little."""
 
 
-def windows(features: Features) -> list[Features]:
-    """Return the features of the pieces; a text of a few words has none."""
+def windows(features: Features, ends: Sequence[int]) -> list[Features]:
+    """Return the features of the first and of the last so many characters, for each number that is less than the text's.
+
+    Their length is fixed, not a share: text appended leaves the beginnings as they were, text put before leaves the ends.
+    """
     conversation = features.conversation
     text = conversation.text.strip()
     size = len(text)
+    first, last = features.ends or ends_of(text)
     found = []
-    for start, end, most in PIECES:
-        length = min(int(size * (end - start)), most)
-        if length >= _LEAST:
-            found.append(measure(text[:length] if start == 0.0 else text[size - length :], conversation))
+    for length in ends:
+        if size > length:
+            found.append(measure(text[:length], conversation, (first, first)))
+            found.append(measure(text[-length:], conversation, (last, last)))
     return found

@@ -133,6 +133,7 @@ class Worker:
             drift=build_drift(scorer, config.drift, time.monotonic),
         )
         self._scorer = scorer
+        self.quality.shadow.classifier_of = lambda group: self.serving.classifiers.get(group, scorer)
         self.app = ProxyApp(serving, self._telemetry, self.quality)
         self._control = (
             open_store(runtime.redis_url, password=password, timeout_s=config.redis.timeout_s)

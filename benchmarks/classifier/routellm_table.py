@@ -1,8 +1,10 @@
 """Every registered model on RouteLLM's outcomes (MMLU, GSM8K, MT-bench), beside random, oracle and length.
 
-    python benchmarks/classifier/routellm_table.py --data DATA [--models linear,blend]
+    python benchmarks/classifier/encode_prompts.py --data DATA --encoder FOLDER --out vectors.npz
+    python benchmarks/classifier/routellm_table.py --data DATA --vectors vectors.npz [--models linear,blend]
 
-Prints a table and writes `benchmarks/out/routellm_table.json`. About three minutes on two cores.
+Without vectors the models that need them are left out; the head needs PyTorch (extra `head`). Prints a table and writes
+`benchmarks/out/routellm_table.json`. Some twenty minutes of one core.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from classifier.crossval import PROTOCOLS, TESTS, TRAINED, run, tables
+from classifier.crossval import ENCODED, PROTOCOLS, TESTS, TRAINED, run, tables
+from classifier.encoders import Known
 
 # As quoted for arXiv 2406.18665's best routers, which learnt from preferences and augmented labels, not from these outcomes.
 PAPER = "RouteLLM's best: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR 0.802, CPT50 13.4, CPT80 31.3."
@@ -22,25 +25,29 @@ PAPER = "RouteLLM's best: MMLU APGR 0.603, CPT50 35.4, CPT80 70.3; MT-bench APGR
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with routellm/ and llmrouter/")
-    parser.add_argument("--models", default=",".join(TRAINED))
+    parser.add_argument("--models", default="", help="all when empty")
+    parser.add_argument("--vectors", type=Path, default=None, help="file that encode_prompts.py wrote")
     parser.add_argument("--tests", default=",".join(TESTS), help="tested benchmarks")
     parser.add_argument("--protocols", default=",".join(PROTOCOLS))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/routellm_table.json"))
     options = parser.parse_args()
+    known = Known.read(options.vectors) if options.vectors is not None else None
+    models = options.models.split(",") if options.models else [*TRAINED, *(ENCODED if known is not None else ())]
     started = time.perf_counter()
     rows = []
     print(
-        f"{'benchmark':9s} {'model':8s} {'protocol':26s} {'APGR':>6s} {'95% interval':>16s} {'CPT50':>6s} {'CPT80':>6s}"
+        f"{'benchmark':9s} {'model':15s} {'protocol':26s} {'APGR':>6s} {'95% interval':>16s} {'CPT50':>6s} {'CPT80':>6s}"
     )
     for row in run(
         tables(options.data),
-        options.models.split(","),
+        models,
         tests=options.tests.split(","),
         protocols=options.protocols.split(","),
+        known=known,
     ):
         rows.append(row)
         print(
-            f"{row['benchmark']:9s} {row['model']:8s} {row['protocol']:26s} {row['apgr']:6.3f} "
+            f"{row['benchmark']:9s} {row['model']:15s} {row['protocol']:26s} {row['apgr']:6.3f} "
             f"{row['apgr_low']:7.3f} to {row['apgr_high']:5.3f} {row['cpt50']:6.1f} {row['cpt80']:6.1f}",
             flush=True,
         )

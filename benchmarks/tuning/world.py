@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from router.decision.types import Scenario
 from router.tuning.load_model import Curve
 from router.tuning.records import Label, Option, Record
-from router.tuning.replay import Arrival, Facts, Outcome, _Server, limits, pick
+from router.tuning.replay import Arrival, Facts, Outcome, _Server, limits, pick, replay
 
 FACTS = Facts(
     group="g",
@@ -236,7 +236,7 @@ def truth(world: World, thresholds: Mapping[str, float], *, seed: int = 7, count
     """Return the true figures of thresholds, on fresh traffic without exploration."""
     rng = random.Random(seed)
     requests = traffic(world, count, rng)
-    outcome, _, _ = serve(world, requests, [thresholds] * count, rng, explore=False)
+    outcome = replay(requests, [world.curves[v] for v in FACTS.variants], FACTS, thresholds)
     good = math.fsum(r.tokens for r, ok in zip(requests, outcome.in_time, strict=True) if ok)
     lost = math.fsum(
         world.mean_loss(FACTS.precisions[k], r.risks[k]) for r, k in zip(requests, outcome.choices, strict=True)

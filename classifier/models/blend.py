@@ -1,28 +1,42 @@
-"""The mean of the highest of other models' standardised scores.
+"""A smooth maximum of other models' standardised scores: a request is hard when any of them finds it so.
 
-Errors differ, so a mean orders better than any one. Only the highest count, so that text which makes one member believe in an
-easy request buys nothing while others disagree.
+Errors differ, so together they order better than any one. What an attack on routers would use is bounded twice. Text that makes
+one member believe in an easy request moves little while the others disagree, and a member whose score added text cannot
+lower (`growing`) holds the whole up: the score is never below any member's by more than `log(members) / sharpness`. And the
+score is at least that of the beginnings and ends of the text (`windows`), which text at the other side does not reach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import exp, log
 
 from classifier.features import Features
-from classifier.models.base import Model, ModelError, number
+from classifier.models.base import Model, ModelError, number, numbers
+from classifier.windows import LEAST, windows
 
+CLIP = 3.0
+"""Largest standardised score of a member."""
 _MAX_MEMBERS = 8
-_CLIP = 3.0
+_MOST_SHARPNESS = 20.0
+_MOST_ENDS = 4
+_NEVER_LOWERED = frozenset(("growing", "length"))
+"""Members that added text can only raise: an end is not scored by them again, the whole's score stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Mean of the `kept` highest of `clip((score - mean) / scale, -3, 3)` over its members."""
+    """`log(mean(exp(sharpness * z))) / sharpness` with `z = clip((score - mean) / scale, -3, 3)` of each member.
+
+    Sharpness near 0 makes it the mean, a large one the maximum. At least that of each end, if there are `ends`.
+    """
 
     members: tuple[tuple[str, Model, float, float], ...]
     """Kind, model, mean, scale."""
-    kept: int
+    sharpness: float
+    ends: tuple[int, ...] = ()
+    """Characters of the beginnings and ends that the score is held to."""
 
     @classmethod
     def maker(cls, build: Callable[[str, Mapping[str, object]], Model]) -> Callable[[Mapping[str, object]], Blend]:
@@ -42,27 +56,54 @@ class Blend:
                 if scale <= 0:
                     raise ModelError(f"member {kind!r}: scale must be above 0")
                 members.append((kind, build(kind, inner), number(item, "mean"), scale))
-            kept = number(parameters, "kept")
-            if kept != int(kept) or not 0 < kept <= len(members):
-                raise ModelError(f"parameter 'kept': expected 1 to {len(members)}, found {kept}")
-            return cls(tuple(members), int(kept))
+            sharpness = number(parameters, "sharpness")
+            if not 0 < sharpness <= _MOST_SHARPNESS:
+                raise ModelError(
+                    f"parameter 'sharpness': expected above 0, at most {_MOST_SHARPNESS}, found {sharpness}"
+                )
+            ends = numbers(parameters, "ends")
+            if len(ends) > _MOST_ENDS or any(size != int(size) or size < LEAST for size in ends):
+                raise ModelError(f"parameter 'ends': expected at most {_MOST_ENDS} whole numbers of at least {LEAST}")
+            return cls(tuple(members), sharpness, tuple(map(int, ends)))
 
         return from_parameters
 
     def score(self, features: Features) -> float:
-        """Return the mean of the highest."""
-        scores = [(model.score(features) - mean) / scale for _, model, mean, scale in self.members]
-        scores.sort()
-        total = 0.0
-        for z in scores[-self.kept :]:
-            total += -_CLIP if z < -_CLIP else _CLIP if z > _CLIP else z
-        return total / self.kept
+        """Return the smooth maximum; in [-3, 3]."""
+        total, held = self._sums(features)
+        for piece in windows(features, self.ends) if self.ends else ():
+            found = self._sums(piece, held)[0]
+            if found > total:
+                total = found
+        return log(total / len(self.members)) / self.sharpness
+
+    def _sums(self, features: Features, held: float | None = None) -> tuple[float, float]:
+        """The sum of the exponentials, and the part of it by members that text cannot lower; `held` is that part if known."""
+        sharpness, total, fixed = self.sharpness, 0.0, 0.0
+        for kind, model, mean, scale in self.members:
+            if kind in _NEVER_LOWERED:
+                if held is not None:
+                    continue
+                z = (model.score(features) - mean) / scale
+                fixed += exp(sharpness * (-CLIP if z < -CLIP else CLIP if z > CLIP else z))
+            else:
+                z = (model.score(features) - mean) / scale
+                total += exp(sharpness * (-CLIP if z < -CLIP else CLIP if z > CLIP else z))
+        return total + (fixed if held is None else held), fixed
 
     def contributions(self, features: Features) -> dict[str, float]:
-        """Return the parts of the members that count, added up by feature."""
-        ordered = sorted(self.members, key=lambda member: (member[1].score(features) - member[2]) / member[3])
+        """Return the parts of the members in what decided (the whole or an end), each by how much the score follows it."""
+        total, held = self._sums(features)
+        decided = features
+        for piece in windows(features, self.ends):
+            found = self._sums(piece, held)[0]
+            if found > total:
+                total, decided = found, piece
         parts: dict[str, float] = {}
-        for _, model, _, scale in ordered[-self.kept :]:
-            for name, part in model.contributions(features).items():
-                parts[name] = parts.get(name, 0.0) + part / scale / self.kept
+        for kind, model, mean, scale in self.members:
+            seen = features if kind in _NEVER_LOWERED else decided
+            z = (model.score(seen) - mean) / scale
+            pull = exp(self.sharpness * max(-CLIP, min(z, CLIP))) / total
+            for name, part in model.contributions(seen).items():
+                parts[name] = parts.get(name, 0.0) + part / scale * pull
         return parts

@@ -23,18 +23,9 @@ class Embedding:
     weights: tuple[float, ...]
 
     @classmethod
-    def from_parameters(cls, parameters: Mapping[str, object]) -> Embedding:
-        """Open the encoder and rebuild the head. Raises `ModelError`: also when the folder's files are not those trained on."""
-        folder, wanted = parameters.get("folder"), parameters.get("fingerprint")
-        if not isinstance(folder, str) or not isinstance(wanted, str):
-            raise ModelError("an embedding model needs `folder` and `fingerprint`")
-        try:
-            found = fingerprint(Path(folder))
-            if found != wanted:
-                raise ModelError(f"{folder}: holds another encoder ({found[:12]}) than the trained one ({wanted[:12]})")
-            encoder = open_encoder(Path(folder))
-        except EncoderError as error:
-            raise ModelError(str(error)) from None
+    def from_parameters(cls, parameters: Mapping[str, object], encoder: Encoder | None = None) -> Embedding:
+        """Rebuild the head, and open the encoder unless it is given. Raises `ModelError`; see `encoder_of`."""
+        encoder = encoder or encoder_of(parameters)
         return cls(encoder, number(parameters, "intercept"), numbers(parameters, "weights", encoder.size))
 
     def score(self, features: Features) -> float:
@@ -45,3 +36,17 @@ class Embedding:
     def contributions(self, features: Features) -> dict[str, float]:
         """Return the text's part as one: directions of the encoder have no names."""
         return {"embedding": self.score(features) - self.intercept}
+
+
+def encoder_of(parameters: Mapping[str, object]) -> Encoder:
+    """Open the encoder in the folder that an artefact names. Raises `ModelError` when its files are not those trained on."""
+    folder, wanted = parameters.get("folder"), parameters.get("fingerprint")
+    if not isinstance(folder, str) or not isinstance(wanted, str):
+        raise ModelError("an embedding model needs `folder` and `fingerprint`")
+    try:
+        found = fingerprint(Path(folder))
+        if found != wanted:
+            raise ModelError(f"{folder}: holds another encoder ({found[:12]}) than the trained one ({wanted[:12]})")
+        return open_encoder(Path(folder))
+    except EncoderError as error:
+        raise ModelError(str(error)) from None

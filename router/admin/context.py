@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from router.config.runtime import Runtime
 from router.control.artefacts import Artefacts
@@ -28,7 +28,9 @@ class TuningControl(Protocol):
     async def report(self, job_id: str) -> dict[str, Any]:
         """Return one job with its report."""
 
-    async def start(self, group: str, by: str, *, dry_run: bool = False) -> dict[str, Any]:
+    async def start(
+        self, group: str, by: str, *, dry_run: bool = False, kind: Literal["thresholds", "classifier"] = "thresholds"
+    ) -> dict[str, Any]:
         """Ask for a job now."""
 
     async def pause(self, group: str, by: str, *, paused: bool = True) -> dict[str, Any]:

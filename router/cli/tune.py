@@ -20,6 +20,9 @@ def tune(
     job: Annotated[str | None, typer.Argument(help="Id of the job to report.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Wait for the job and print its report.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report only, change nothing.")] = False,
+    classifier: Annotated[
+        bool, typer.Option("--classifier", help="Retrain the group's classifier from pairs of answers instead.")
+    ] = False,
     folder: Annotated[Path | None, typer.Option(help="Write the report there as JSON, Markdown and SVG.")] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Longest wait for the job, seconds.")] = 300,
     url: UrlOption = None,
@@ -41,7 +44,8 @@ def tune(
         return
     if job is not None:
         fail(f"{job!r} is one argument too many; `bitgear tune report ID` prints a report", BAD_INPUT)
-    asked = admin.ask("POST", "/admin/tuning/jobs", body={"group": subject, "dry_run": dry_run})
+    kind = "classifier" if classifier else "thresholds"
+    asked = admin.ask("POST", "/admin/tuning/jobs", body={"group": subject, "dry_run": dry_run, "kind": kind})
     mine, before = str(asked["job"]), asked["waiting"] - 1
     if not (once or dry_run or folder):
         after = f" after {before} others" if before else ""

@@ -85,6 +85,11 @@ class ShadowConfig(Settings):
         "used less than this.",
     )
     max_output_tokens: int = Field(1024, ge=1, description="Longest answer that is compared, tokens.")
+    features: bool = Field(
+        True,
+        description="Keep some thirty numbers about the request with each pair (counts and shares, no text), from which "
+        "the group's classifier can be retrained.",
+    )
     judge_model: str | None = Field(None, description="Model of the LLM judge, as its server names it.")
     judge_url: str | None = Field(
         None,
@@ -152,11 +157,21 @@ class TuningConfig(Settings):
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Confidence of intervals and tests.")
     min_records: int = Field(500, ge=10, description="A job with fewer requests changes nothing.")
     min_labels: int = Field(100, ge=10, description="A job with fewer quality labels changes nothing.")
+    retrain_pairs: int = Field(
+        0,
+        ge=0,
+        description="Retrain a group's classifier when so many pairs came since the last time. 0: only when asked "
+        "(`bitgear tune GROUP --classifier`). Needs the extra `train`.",
+    )
     max_step: float = Field(
         0.1, gt=0, le=1, description="Longest move of a threshold in one job, as a share of traffic that changes sides."
     )
     cooldown_s: float = Field(600, ge=0, description="Least time between two changes, seconds.")
-    min_gain: float = Field(0.02, ge=0, description="A change must promise at least this much more (hysteresis).")
+    min_gain: float = Field(
+        0.02,
+        ge=0,
+        description="A change must promise at least this much more, or half of it at its lower bound (hysteresis).",
+    )
     canary_share: float = Field(0.1, gt=0, le=0.5, description="Share of traffic that tries a change first.")
     canary_min_records: int = Field(200, ge=10, description="Requests a canary needs before it may be promoted.")
     canary_max_s: float = Field(3600, ge=10, description="A canary undecided for this long is rolled back, seconds.")

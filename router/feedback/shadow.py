@@ -16,6 +16,8 @@ from typing import Any
 import orjson
 
 from backends.wire import Limits, Pool, UpstreamError
+from classifier.models import base_score
+from classifier.scoring import Trained
 from router.cache.answers import checked
 from router.cache.capture import Asked, Capture
 from router.config.loop import ShadowConfig
@@ -51,6 +53,8 @@ class Shadow:
         log: logging.Logger,
     ) -> None:
         self.follow(settings, share, tools)
+        self.classifier_of: Callable[[str], Trained] | None = None
+        """A group's classifier; None: nothing is kept to learn from."""
         self._metrics = metrics
         self._write = write
         self._log = log
@@ -190,12 +194,28 @@ class Shadow:
                 reference=verdict.reference,
                 shadow_propensity=sample.propensity,
                 of=other.name if lower_asked else None,
+                seen=self._seen(sample, outcome, other if lower_asked else variant),
             )
             self._write(label)
         except Exception:
             # Whatever a comparison meets, it is of no one's request; the log names it.
             self._let_go(group, "no_answer")
             self._log.exception("shadow: comparison failed: id=%s", outcome.request_id)
+
+    def _seen(self, sample: Sample, outcome: Outcome, lower: Variant) -> dict[str, Any] | None:
+        """Return the numbers of the request from which a classifier may learn: none of them tells what it said."""
+        if self.classifier_of is None or outcome.group is None or not self._settings.features:
+            return None
+        own = self.classifier_of(outcome.group.name)
+        features = own.features(sample.body)
+        precision = lower.spec.precision
+        return {
+            "by": own.artefact.version,
+            "precision": precision,
+            "risk": outcome.risks.get(precision),
+            "score": round(base_score(own.artefact.model, features), 6),
+            "vector": [round(value, 5) for value in features.vector],
+        }
 
     async def _judge(self, pair: Pair) -> tuple[str, Verdict] | None:
         for name, judge in self._judges:

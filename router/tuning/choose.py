@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from router.config.loop import TuningConfig
-from router.tuning.estimators import Estimate
+from router.tuning.estimators import DECIDES, Estimate
 
 Action = Literal["keep", "change", "tighten"]
 
@@ -46,16 +46,18 @@ class Choice(NamedTuple):
     """For the inner loop: lowest and highest threshold by precision."""
 
 
-def choose(candidates: Sequence[Candidate], level: float, settings: TuningConfig, *, estimator: str = "dr") -> Choice:
+def choose(
+    candidates: Sequence[Candidate], level: float, settings: TuningConfig, *, estimator: str = DECIDES
+) -> Choice:
     """Choose among candidates; the first is the present one. `level` is full precision's mean quality."""
     current = candidates[0]
     bound = -settings.margin * level
 
     def safe(c: Candidate) -> bool:
-        return not any(c.shares) or c.quality[estimator].lower >= bound
+        return _safe(c, bound, estimator)
 
     near = [c for c in candidates if c.moved <= settings.max_step + 1e-9]
-    allowed = [c for c in near if safe(c)]
+    allowed = _allowed(candidates, level, settings, estimator)
     if not safe(current):
         return _repair(candidates, near, current, bound, safe, settings, estimator)
     if settings.objective == "quality":
@@ -65,16 +67,44 @@ def choose(candidates: Sequence[Candidate], level: float, settings: TuningConfig
     return Choice(action, chosen, reason, bounds(candidates, chosen, safe, settings))
 
 
+def leading(candidates: Sequence[Candidate], level: float, settings: TuningConfig) -> Candidate:
+    """Return the candidate that the search goes on around: the best within one step, whether or not it is worth a change."""
+    choice = choose(candidates, level, settings)
+    if choice.action != "keep" or settings.objective == "quality":
+        return choice.chosen
+    return max(_allowed(candidates, level, settings, DECIDES), key=_promise, default=choice.chosen)
+
+
+def _allowed(candidates: Sequence[Candidate], level: float, settings: TuningConfig, estimator: str) -> list[Candidate]:
+    bound = -settings.margin * level
+    near = (c for c in candidates if c.moved <= settings.max_step + 1e-9)
+    return [c for c in near if _safe(c, bound, estimator)]
+
+
+def _safe(candidate: Candidate, bound: float, estimator: str) -> bool:
+    return not any(candidate.shares) or candidate.quality[estimator].lower >= bound
+
+
+def _promise(candidate: Candidate) -> tuple[float, float]:
+    return round(candidate.gain[0], 4), -sum(candidate.shares)
+
+
 def _best_goodput(
     allowed: Sequence[Candidate], current: Candidate, settings: TuningConfig
 ) -> tuple[Action, Candidate, str]:
-    best = max(allowed, key=lambda c: (round(c.gain[0], 4), -sum(c.shares)))
+    best = max(allowed, key=_promise)
     mean, lower, _ = best.gain
-    if best is current or mean < settings.min_gain or lower <= 0.0:
+    # A small gain that is certain is one as well.
+    worth = (mean >= settings.min_gain and lower > 0.0) or lower > settings.min_gain / 2
+    if best is current or not worth:
         told = f"the best alternative promises {mean:+.1%}" if best is not current else "no alternative promises more"
-        if best is not current and mean >= settings.min_gain:
-            told += f" but perhaps nothing (lower bound {lower:+.1%})"
-        return "keep", current, f"{told}; a change must promise at least {settings.min_gain:.0%}"
+        if best is not current:
+            told += f" (lower bound {lower:+.1%})"
+        return (
+            "keep",
+            current,
+            f"{told}; a change must promise at least {settings.min_gain:.0%}, or half of that at its lower bound",
+        )
     return (
         "change",
         best,

@@ -59,7 +59,7 @@ async def read_records(
     places: dict[tuple[str, str, float], int] = {}
     looked = skipped = broken = 0
     truncated = False
-    async for raw in _newest_first(redis, events, b"event", since):
+    async for raw in newest_first(redis, events, b"event", since):
         if len(found) >= limit:
             truncated = True
             break
@@ -94,7 +94,7 @@ async def _labels(
     labels: dict[int, list[Label]] = {}
     seen: set[tuple[int, str, str, str]] = set()
     unmatched = broken = looked = 0
-    async for raw in _newest_first(redis, stream, b"feedback", since):
+    async for raw in newest_first(redis, stream, b"feedback", since):
         looked += 1
         if looked > limit * _LABELS_PER_RECORD:
             break
@@ -113,7 +113,8 @@ async def _labels(
     return labels, unmatched, broken
 
 
-async def _newest_first(redis: Redis, stream: str, field: bytes, since: float) -> AsyncIterator[bytes]:
+async def newest_first(redis: Redis, stream: str, field: bytes, since: float) -> AsyncIterator[bytes]:
+    """Yield one field of a stream's entries since a Unix time, the newest first. Raises RedisError, OSError."""
     end, least = "+", f"{max(0, math.floor(since * 1000))}-0"
     while True:
         batch: Any = await redis.xrevrange(stream, end, least, count=_BATCH)

@@ -74,18 +74,20 @@ class Jobs:
         for name in await self.client.lrange(f"{PREFIX}jobs", 0, LISTED - 1):
             job = await self.load(name.decode() if isinstance(name, bytes) else name)
             if job is not None and (group is None or job.get("group") == group):
-                found.append({k: job.get(k) for k in ("id", "group", "at", "status", "reason", "version", "by")})
+                found.append(
+                    {k: job.get(k) for k in ("id", "kind", "group", "at", "status", "reason", "version", "by")}
+                )
             if len(found) >= limit:
                 break
         return found
 
-    async def wish(self, group: str, by: str, dry_run: bool, job: str = "") -> int:
+    async def wish(self, group: str, by: str, dry_run: bool, job: str = "", kind: str = "thresholds") -> int:
         """Ask for a job of a group; whoever holds the lease takes the wishes in turn, one a tick.
 
-        `job`: the id that it shall have; empty: any. Return how many wait with this one; 0: `WISHES` wait already, and this one does not. All are forgotten
+        `job`: the id that it shall have; empty: any. `kind`: what it looks for, `thresholds` or `classifier`. Return how many wait with this one; 0: `WISHES` wait already, and this one does not. All are forgotten
         `WISH_S` seconds after the newest.
         """
-        wish = orjson.dumps({"by": by, "dry_run": dry_run, "job": job})
+        wish = orjson.dumps({"by": by, "dry_run": dry_run, "job": job, "kind": kind})
         return int(await self.client.eval(_WISH, 1, f"{PREFIX}wishes:{group}", wish, WISHES, WISH_S))
 
     async def take_wish(self, group: str) -> dict[str, Any] | None:

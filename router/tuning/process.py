@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 import classifier
+from classifier.scoring import Trained
 from router.config.runtime import Runtime
 from router.control.apply import next_runtime
 from router.control.artefacts import Artefacts
@@ -22,12 +23,22 @@ from router.decision.types import Scenario
 from router.state.fleet import Fleet
 from router.tuning.dataset import read_records
 from router.tuning.jobs import Jobs, Lease
+from router.tuning.pairs import Pairs, read_pairs
 from router.tuning.records import Record
 from router.tuning.replay import Facts
+from router.tuning.retrain import Retrainer
 from router.tuning.scheduler import LEASE_S, connect
 from router.tuning.tuner import Group, Tuner
 
 TICK_S = 5.0
+
+
+def configured(runtime: Runtime) -> dict[str, Trained]:
+    """Return each group's classifier as the configuration says. Raises ArtefactError."""
+    config = runtime.config
+    shared = classifier.load(config.classifier.model, config.classifier.artefact)
+    files = {name: group.classifier for name, group in config.groups.items() if group.classifier}
+    return {name: classifier.load(artefact=files[name]) if name in files else shared for name in runtime.groups()}
 
 
 def groups_of(
@@ -35,13 +46,8 @@ def groups_of(
 ) -> dict[str, Group]:
     """Return what tuning knows of each group; `own`: what the classifiers recommend that were put in for some."""
     config = runtime.config
-    scorer = classifier.load(config.classifier.model, config.classifier.artefact)
-    named = {
-        name: classifier.load(artefact=group.classifier).thresholds
-        for name, group in config.groups.items()
-        if group.classifier
-    }
-    fleet = Fleet(runtime, env, scorer.thresholds, own={**named, **own})
+    known = {name: found.thresholds for name, found in configured(runtime).items()}
+    fleet = Fleet(runtime, env, {}, own={**known, **own})
     scenarios: Mapping[str, Scenario] = fleet.scenarios
     found = {}
     for name, group in fleet.groups.items():
@@ -68,7 +74,9 @@ def report_folder(runtime: Runtime) -> Path | None:
     return Path(runtime.control_file).parent / "tuning" if runtime.control_file else None
 
 
-def tuner_of(runtime: Runtime, client: Redis, env: Mapping[str, str], log: logging.Logger) -> Tuner:
+def tuner_of(
+    runtime: Runtime, client: Redis, artefacts: Artefacts, env: Mapping[str, str], log: logging.Logger
+) -> Tuner:
     """Return a tuner on the shared state."""
     config = runtime.config
 
@@ -78,16 +86,22 @@ def tuner_of(runtime: Runtime, client: Redis, env: Mapping[str, str], log: loggi
         )
         return found.records
 
-    groups, folder = groups_of(runtime, env), report_folder(runtime)
-    return Tuner(groups, Jobs(client), ControlStore(client), read, log, folder=folder)
+    async def pairs(group: str, version: str, since: float, limit: int) -> Pairs:
+        stream = config.feedback.stream
+        return await read_pairs(client, group=group, classifier=version, since=since, limit=limit, stream=stream)
+
+    groups, folder, jobs, store = groups_of(runtime, env), report_folder(runtime), Jobs(client), ControlStore(client)
+    retrainer = Retrainer(store, artefacts, pairs, log)
+    retrainer.configured = configured(runtime)
+    return Tuner(groups, jobs, store, read, log, folder=folder, retrainer=retrainer)
 
 
 async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging.Logger) -> None:
     """Tick until the lease is lost, nothing is left to do, or the task is cancelled. `token` is the lease's, taken by the parent."""
     client = connect(runtime, env)
     lease = Lease(client, LEASE_S, token)
-    tuner = tuner_of(runtime, client, env, log)
     store, artefacts, version = ControlStore(client), Artefacts(client), 0
+    tuner = tuner_of(runtime, client, artefacts, env, log)
     renewing = asyncio.create_task(_renew(lease))
     try:
         while not renewing.done():
@@ -127,7 +141,10 @@ async def _follow(
             for name, tuning in document.groups.items()
             if tuning.classifier
         }
-        tuner.groups = groups_of(next_runtime(runtime, document), env, own)
+        made = next_runtime(runtime, document)
+        tuner.groups = groups_of(made, env, own)
+        if tuner.retrainer is not None:
+            tuner.retrainer.configured = configured(made)
     except (Refused, UnreadableDocument, classifier.ArtefactError) as error:
         log.warning("tuning goes on with the older configuration: %s", error)
     return newest

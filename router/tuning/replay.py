@@ -92,6 +92,32 @@ def order(records: Sequence[Record]) -> list[int]:
     return sorted(range(len(records)), key=lambda i: records[i].at - records[i].e2e_s)
 
 
+def thickened(requests: Sequence[Arrival], weights: Sequence[float], most: int) -> tuple[list[Arrival], list[int]]:
+    """Return the newest arrivals, at most `most`, with those that were not recorded, and where each recorded one stands.
+
+    A request that stands for others is followed by as many like it, spread up to the next recorded one. The places are
+    those of the newest recorded requests, in their order.
+    """
+    left, first = float(most), len(requests)
+    while first > 0 and weights[first - 1] <= left:
+        first -= 1
+        left -= weights[first]
+    first = min(first, max(0, len(requests) - 1))
+    found: list[Arrival] = []
+    places = []
+    owed = 0.0
+    for i in range(first, len(requests)):
+        request = requests[i]
+        owed += weights[i]
+        copies = max(1, int(owed + 1e-9))
+        owed -= copies
+        gap = requests[i + 1].at - request.at if i + 1 < len(requests) else 0.0
+        places.append(len(found))
+        found.append(request)
+        found.extend(request._replace(at=request.at + gap * k / copies) for k in range(1, copies))
+    return found, places
+
+
 def _arrival(record: Record, facts: Facts) -> Arrival:
     options = {o.variant: o for o in record.options}
     usable = tuple(
@@ -241,11 +267,22 @@ def replay(
     predicted = [(0.0, 0.0, 0.0)] * count
     allowed = [True] * count
     top = facts.top
+    every = tuple(range(count))
+    further = max(0.0, expected - 1.0)
     for i, request in enumerate(requests):
-        now = request.at
+        now, prompt = request.at, request.prompt
         for server in servers:
+            heap = server.heap
+            if heap:
+                # `advance` where nothing ends before `now`, as mostly: without the call.
+                itl = server.base + server.slope * len(heap)
+                if server.last + (heap[0][0] - server.clock) * itl > now:
+                    server.clock += (now - server.last) / itl
+                    if server.last < now:
+                        server.last = now
+                    continue
             server.advance(now, ttft)
-        usable = request.usable or tuple(range(count))
+        usable = request.usable or every
         if forced is not None:
             choice = forced[i]
         elif len(usable) == 1:
@@ -257,12 +294,21 @@ def replay(
                 if risks[k] <= bounds[k] and ranks[k] < lowest:
                     lowest = ranks[k]
             for k in usable:
-                first, whole, delay = servers[k].predict(request.prompt, expected)
-                predicted[k] = (first, whole, (whole + delay) * prices[k])
+                server = servers[k]
+                if server.line or len(server.heap) >= server.slots:
+                    first, whole, delay = server.predict(prompt, expected)
+                    predicted[k] = (first, whole, (whole + delay) * prices[k])
+                else:
+                    # `predict` where nobody waits, as mostly: without the call.
+                    before = len(server.heap)
+                    first = server.first + server.per_token * prompt + server.per_running * (before + 1.0)
+                    whole = first + (server.base + server.slope * (before + 1.0)) * further
+                    delay = before * (server.per_token * prompt + server.slope * further)
+                    predicted[k] = (first, whole, (whole + delay) * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice
-        servers[choice].add(i, request.prompt, request.tokens, now, ttft)
+        servers[choice].add(i, prompt, request.tokens, now, ttft)
     for server in servers:
         server.advance(math.inf, ttft)
         for request_index, at in server.done:

@@ -13,6 +13,7 @@ import orjson
 from router.config.loop import TuningConfig
 from router.tuning.analysis import Verdict
 from router.tuning.choose import Candidate
+from router.tuning.estimators import DECIDES
 from router.tuning.replay import Facts
 from router.tuning.svg import Point, scatter
 
@@ -63,7 +64,7 @@ def plot(job: Mapping[str, Any]) -> str:
     rows, chosen = report.get("candidates", []), report.get("chosen")
     points = []
     for i, row in enumerate(rows):
-        mean, low, high, _ = row["quality"]["dr"]
+        mean, low, high, _ = row["quality"][DECIDES]
         points.append(Point(row["goodput"], mean, low, high))
         if i == 0:
             points[-1] = points[-1]._replace(colour="#2471a3", radius=6.0, label="current")
@@ -99,6 +100,8 @@ def markdown(job: Mapping[str, Any], plot_file: str | None = None) -> str:
     rows = report.get("candidates") or []
     if rows:
         out += _candidates(report, rows, plot_file)
+    if report.get("classifier"):
+        out += _classifier(report["classifier"], job)
     if "trial" in job:
         out += _trial(job, rows, report)
     return "\n".join(out).rstrip() + "\n"
@@ -141,26 +144,52 @@ def _seen(report: Mapping[str, Any]) -> list[str]:
     return [*out, ""]
 
 
+def _classifier(told: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    read = told["read"]
+    out = [
+        "## What it learnt from",
+        "",
+        f"- Classifier `{told['from']}`, {read['pairs']} pairs of answers that it had judged "
+        f"({read['of_other_classifiers']} of other classifiers and {read['broken']} damaged ones left out).",
+    ]
+    if "gain" in told:
+        out += ["", "| held-out pairs | log loss | calibration error | area under the ROC curve |", "|---|---|---|---|"]
+        for name, loss in told["log_loss"].items():
+            out.append(f"| {name} | {loss:.4f} | {told['calibration_error'][name]:.4f} | {told['auc'][name]:.3f} |")
+        out.append("")
+        for name, (mean, low, high) in told["gain"].items():
+            out.append(f"- {name}: log loss {mean:+.4f} [{low:+.4f}, {high:+.4f}] lower.")
+    if told.get("to"):
+        out += [
+            "",
+            f"New: `{told['to']}` ({told['kind']}). Thresholds that as large a share of these pairs passes:",
+            "",
+        ]
+        for precision, threshold in (job.get("thresholds") or {}).items():
+            out.append(f"- {precision}: {told['thresholds_before'].get(precision, 0.0):.4f} -> {threshold:.4f}")
+    return [*out, ""]
+
+
 def _candidates(report: Mapping[str, Any], rows: list[Mapping[str, Any]], plot_file: str | None) -> list[str]:
     out = ["## Candidates", ""]
     if plot_file:
         out += [f"![quality against goodput]({plot_file})", ""]
     precisions = report["precisions"]
-    head = ["", *precisions, "quality (DR)", "IPS", "DM", "tokens/s in time", "gain", "in time", "TTFT p95", "cost"]
+    head = ["", *precisions, "quality", "DR", "IPS", "tokens/s in time", "gain", "in time", "TTFT p95", "cost"]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     chosen = report["chosen"]
     ranked = sorted(range(len(rows)), key=lambda i: (i != 0, i != chosen, -rows[i]["goodput"]))
     for i in ranked[:_LISTED]:
         row = rows[i]
         mark = "current" if i == 0 else ("**chosen**" if i == chosen else "")
-        mean, low, high, _ = row["quality"]["dr"]
+        mean, low, high, _ = row["quality"][DECIDES]
         gain, least, most = row["gain"]
         cells = [
             mark,
             *(f"{row['thresholds'][p]:.4f} ({share:.0%})" for p, share in zip(precisions, row["shares"], strict=True)),
             f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]",
+            f"{row['quality']['dr'][0]:+.4f}",
             f"{row['quality']['ips'][0]:+.4f}",
-            f"{row['quality']['dm'][0]:+.4f}",
             f"{row['goodput']:.0f}",
             f"{gain:+.1%} [{least:+.1%}, {most:+.1%}]",
             f"{row['attainment']:.1%}",
@@ -188,7 +217,7 @@ def _trial(job: Mapping[str, Any], rows: list[Mapping[str, Any]], report: Mappin
     out.append(f"- In time: {trial['in_time'][0]:.1%}; the others at the same time {trial['in_time'][1]:.1%}.")
     if rows and report.get("chosen") is not None:
         row = rows[report["chosen"]]
-        expected = row["quality"]["dr"]
+        expected = row["quality"][DECIDES]
         out.append(
             f"- Expected were {expected[0]:+.4f} [{expected[1]:+.4f}, {expected[2]:+.4f}] and, with all traffic under "
             f"the new thresholds, {row['attainment']:.1%} in time."

@@ -6,8 +6,8 @@ Each call is a few commands to Redis. `documents` is the control store. Errors a
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
 
 from router.control.document import Canary, ControlDocument, GroupTuning
 from router.tuning.jobs import WISHES, Documents, Jobs, new_id
@@ -29,14 +29,16 @@ class TuningService:
         self._documents = documents
         self._groups = frozenset(groups)
 
-    async def start(self, group: str, by: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """Ask for a job now; whoever holds the tuning lease runs it within seconds, after those asked for before.
+    async def start(
+        self, group: str, by: str, *, dry_run: bool = False, kind: Literal["thresholds", "classifier"] = "thresholds"
+    ) -> dict[str, Any]:
+        """Ask for a job now: of thresholds, or one that retrains the group's classifier; whoever holds the tuning lease runs it within seconds, after those asked for before.
 
         `job`: the id that it will have; `waiting`: how many jobs of the group wait, with this one. Raises TuningError 409 where too many do.
         """
         self._known(group)
         job = new_id()
-        waiting = await self._jobs.wish(group, by, dry_run, job)
+        waiting = await self._jobs.wish(group, by, dry_run, job, kind)
         if not waiting:
             raise TuningError(f"{WISHES} jobs of {group} wait already; ask again when one has ended")
         return {"group": group, "accepted": True, "dry_run": dry_run, "job": job, "waiting": waiting}
@@ -73,6 +75,8 @@ class TuningService:
         document = await self._documents.current()
         group = str(job["group"])
         tuning = self._tuning(document, group)
+        if job.get("kind") == "classifier":
+            return await self._approve_classifier(document, tuning, job, by)
         if tuning.canary is not None:
             raise TuningError(f"{group} has a canary already (job {tuning.canary.job})")
         if tuning.model_dump(mode="json")["thresholds"] != job["base_thresholds"]:
@@ -85,6 +89,17 @@ class TuningService:
         job.update(status="canary", version=made.version, approved_by=by, canary_since=now)
         await self._jobs.save(job)
         return {"id": job_id, "status": "canary", "version": made.version}
+
+    async def _approve_classifier(
+        self, document: ControlDocument, tuning: GroupTuning, job: dict[str, Any], by: str
+    ) -> dict[str, Any]:
+        now = tuning.model_dump(mode="json")
+        if (now["classifier"], now["thresholds"]) != (job["base_classifier"], job["base_thresholds"]):
+            raise TuningError(f"{job['group']} was changed since job {job['id']}; start a new one")
+        made = await publish_classifier(self._documents, document, job, by=by)
+        job.update(status="published", version=made.version, approved_by=by)
+        await self._jobs.save(job)
+        return {"id": job["id"], "status": "published", "version": made.version}
 
     async def reject(self, job_id: str, by: str) -> dict[str, Any]:
         """Refuse a proposed change, or end its canary."""
@@ -142,3 +157,17 @@ def changed(document: ControlDocument, group: str, tuning: GroupTuning, *, by: s
             "groups": {**document.groups, group: tuning},
         }
     )
+
+
+async def publish_classifier(
+    documents: Documents, document: ControlDocument, job: Mapping[str, Any], *, by: str
+) -> ControlDocument:
+    """Make a version with a job's classifier and thresholds; canary and bounds, made for other risks, end.
+
+    Raises Conflict, RedisError.
+    """
+    name = str(job["group"])
+    update = {"classifier": job["classifier"], "thresholds": job["thresholds"], "bounds": {}, "canary": None}
+    tuning = document.groups.get(name, GroupTuning()).model_copy(update=update)
+    reason = f"tuning job {job['id']}: {job['reason']}"[:500]
+    return await documents.publish(changed(document, name, tuning, by=by, reason=reason), expected=document.version)

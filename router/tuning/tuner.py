@@ -23,17 +23,22 @@ from router.tuning import canary as trials
 from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
 from router.tuning.calibration import calibrations
+from router.tuning.estimators import DECIDES
 from router.tuning.jobs import Documents, Jobs, new_id
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
 from router.tuning.replay import Facts
 from router.tuning.report import keep, report_of
+from router.tuning.retrain import KIND, Retrainer
 from router.tuning.service import changed
 
 Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
 """(group, since in Unix seconds, limit) to the newest records, oldest first."""
 
 BY = "tuning"
+PACE = 20.0
+"""A look that took so many seconds of CPU is repeated after this many times as many."""
+LONGEST_REST_S = 60.0
 
 
 class Group(NamedTuple):
@@ -63,9 +68,11 @@ class Tuner:
         points: int = 5,
         replayed: int = REPLAYED,
         folder: Path | None = None,
+        retrainer: Retrainer | None = None,
     ) -> None:
         self.groups = groups
         self._folder = folder
+        self.retrainer = retrainer
         self._jobs = jobs
         self._documents = documents
         self._read = read
@@ -73,6 +80,7 @@ class Tuner:
         self._clock = clock
         self._points = points
         self._replayed = replayed
+        self._rests: dict[str, float] = {}
 
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
@@ -101,10 +109,30 @@ class Tuner:
         now = self._clock()
         if wish is not None:
             by, job = str(wish.get("by", BY)), str(wish.get("job", ""))
+            if wish.get("kind") == KIND:
+                await self.retrain(name, by=by, dry_run=bool(wish.get("dry_run")), job_id=job)
+                return
             await self.job(name, by=by, dry_run=bool(wish.get("dry_run")), job_id=job)
             return
-        if tuning.paused:
+        if tuning.paused or now < self._rests.get(name, 0.0):
             return
+        began = time.process_time()
+        try:
+            await self._look(name, group, document, tuning, state, now)
+        finally:
+            # Reading tens of thousands of records takes seconds: never a core's whole time.
+            self._rests[name] = now + min(LONGEST_REST_S, PACE * (time.process_time() - began))
+
+    async def _look(
+        self,
+        name: str,
+        group: Group,
+        document: ControlDocument,
+        tuning: GroupTuning,
+        state: dict[str, Any],
+        now: float,
+    ) -> None:
+        """Watch what serves, judge the canary, or run a scheduled job."""
         if group.settings.mode == "off":
             # A trial that a person approved is still watched.
             if tuning.canary is not None:
@@ -114,6 +142,9 @@ class Tuner:
             return
         if tuning.canary is not None:
             await self._watch(name, group, document, tuning, tuning.canary, now)
+            return
+        if self.retrainer is not None and await self.retrainer.due(name, group.settings, tuning, state):
+            await self.retrain(name)
             return
         due = now - float(state.get("job_at", 0.0)) >= group.settings.interval_s
         rested = now - float(state.get("changed_at", 0.0)) >= group.settings.cooldown_s
@@ -174,6 +205,25 @@ class Tuner:
         self._log.info("tuning job: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
         return job
 
+    async def retrain(self, name: str, *, by: str = BY, dry_run: bool = False, job_id: str = "") -> dict[str, Any]:
+        """Retrain a group's classifier from its own pairs, where that is better. Return the job as it was kept."""
+        group, state, now = self.groups[name], await self._jobs.state(name), self._clock()
+        tuning = (await self._documents.current()).groups.get(name, GroupTuning())
+        if self.retrainer is None:
+            raise LookupError("there is nothing to retrain with")
+        current = {p: t for p, t in present(group, tuning).items() if p in group.facts.lower}
+        job = await self.retrainer.job(name, group.settings, current, by=by, dry_run=dry_run, job_id=job_id)
+        if not dry_run:
+            state["retrained_at"] = now
+        if job["status"] == "published":
+            # What was learnt of thresholds and risks before is of another classifier.
+            state.update(data_since=now, guard_since=now, changed_at=now)
+            state.pop("expected", None)
+        await self._jobs.set_state(name, state)
+        await self._save(job)
+        self._log.info("retraining: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
+        return job
+
     async def _publish_choice(
         self,
         name: str,
@@ -214,7 +264,7 @@ class Tuner:
             estimates, level = value(
                 records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
             )
-            holds = estimates["dr"].lower >= -settings.margin * level
+            holds = estimates[DECIDES].lower >= -settings.margin * level
             trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
         job["trial"] = trials.told(trial)
         if trial.verdict != "continue":

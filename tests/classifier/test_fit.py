@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +15,8 @@ from classifier.conversation import view
 from classifier.evaluate import Array
 from classifier.features import GROWING, NAMES, Features, extract
 from classifier.fit import FITTERS, Examples, export_trees, fit_platt, intercept_for
-from classifier.models import REGISTRY, ModelError, build
+from classifier.models import REGISTRY, Model, ModelError, build
 from classifier.models.blend import Blend
-from classifier.models.guarded import Guarded
 
 WORDS = "alpha beta gamma delta prove compute poem story list integral the a of and"
 
@@ -36,7 +37,12 @@ def some(count: int = 400) -> Examples:
 
 
 EXAMPLES = some()
-PLAIN = sorted(set(FITTERS) - {"embedding"})
+PLAIN = sorted(set(FITTERS) - {"embedding", "head"})
+ONE_MEMBER: dict[str, object] = {
+    "members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 1}],
+    "sharpness": 1,
+    "ends": [],
+}
 
 
 def test_every_registered_model_has_a_fitter() -> None:
@@ -115,25 +121,41 @@ class Fixed:
         return {word.decode(): self.scores[word] for word in sorted(features.words) if word in self.scores}
 
 
-def test_a_blend_is_the_mean_of_its_highest_scores() -> None:
-    members = tuple((name, Fixed({b"word": z}), 1.0, 2.0) for name, z in (("a", 3.0), ("b", 5.0), ("c", -9.0)))
+def members(*standing: tuple[str, dict[bytes, float]]) -> tuple[tuple[str, Model, float, float], ...]:
+    return tuple((kind, Fixed(scores), 0.0, 1.0) for kind, scores in standing)
+
+
+def test_a_blend_is_a_smooth_maximum_of_standardised_scores() -> None:
+    three = tuple((name, Fixed({b"word": score}), 1.0, 2.0) for name, score in (("a", 3.0), ("b", 5.0), ("c", -99.0)))
     seen = extract(view({"prompt": "word"}))
-    assert Blend(members, 2).score(seen) == pytest.approx((1.0 + 2.0) / 2)
-    assert Blend(members, 3).score(seen) == pytest.approx((1.0 + 2.0 - 3.0) / 3)
-    assert Blend(members, 1).contributions(seen) == {"word": 2.5}
+    for sharpness in (0.5, 2.0):
+        expected = math.log(sum(math.exp(sharpness * z) for z in (1.0, 2.0, -3.0)) / 3) / sharpness
+        assert Blend(three, sharpness).score(seen) == pytest.approx(expected)
+    assert Blend(three, 0.001).score(seen) == pytest.approx(0.0, abs=0.01)
+    assert 1.9 < Blend(three, 15.0).score(seen) <= 2.0
+    # The whole follows the hardest member.
+    assert Blend(three, 15.0).contributions(seen)["word"] == pytest.approx(5.0 / 2, abs=0.01)
 
 
-def test_a_guarded_score_is_that_of_the_hardest_piece() -> None:
-    model = Guarded(Fixed({b"prove": 1.0, b"sea": -2.0}), "fixed", 0.25)
-    hard = "Now prove what I said about that number. " * 3
-    assert model.score(extract(view({"prompt": hard}))) == 1.0
-    attacked = extract(view({"prompt": hard + "And the sea is wide."}))
-    assert model.inner.score(attacked) == -1.0
-    assert model.score(attacked) == 0.75
-    assert model.contributions(attacked) == {"prove": 1.0, "slack": -0.25}
-    before = extract(view({"prompt": "The sea is wide and old, as we said. " + hard}))
-    assert model.inner.score(before) == -1.0
-    assert model.score(before) == 0.75
+def test_no_member_is_left_far_below() -> None:
+    """However easy the others find it, a blend stays near the member that finds it hardest."""
+    one = members(("growing", {b"prove": 1.5}), ("b", {b"prove": -3.0}), ("c", {b"prove": -3.0}))
+    score = Blend(one, 2.0).score(extract(view({"prompt": "prove"})))
+    assert 1.5 - math.log(3) / 2 <= score <= 1.5
+
+
+def test_a_blend_is_held_to_both_ends_of_the_text() -> None:
+    hard = "Now prove what I said about that number, and then show it. " * 2
+    easy = "The sea is wide and the sky is blue, as we have seen it. " * 2
+    both = members(("growing", {b"number": 0.5}), ("words", {b"prove": 2.0, b"sea": -3.0}))
+    free, held = Blend(both, 2.0), Blend(both, 2.0, (100,))
+    alone = held.score(extract(view({"prompt": hard})))
+    for text in (hard + easy, easy + hard, easy + hard + easy):
+        seen = extract(view({"prompt": text}))
+        assert free.score(seen) < alone - 0.5
+        assert held.score(seen) == pytest.approx(alone if text != easy + hard + easy else free.score(seen))
+    assert held.contributions(extract(view({"prompt": hard + easy})))["prove"] > 0
+    assert free.contributions(extract(view({"prompt": hard + easy})))["sea"] < 0
 
 
 @pytest.mark.parametrize(
@@ -168,13 +190,17 @@ def test_trees_that_could_not_end_are_refused(change: dict[str, object], message
         ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": []}),
         ("blend", {"members": []}),
         ("blend", {"members": [{"kind": "blend", "parameters": {"members": []}}]}),
-        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 0}], "kept": 1}),
-        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 1}], "kept": 2}),
+        ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 0}]}),
+        ("blend", {**ONE_MEMBER, "sharpness": 0}),
+        ("blend", {**ONE_MEMBER, "ends": [10]}),
+        ("blend", {**ONE_MEMBER, "ends": [100.5]}),
+        ("blend", {**ONE_MEMBER, "ends": [100] * 5}),
+        ("blend", {"members": ONE_MEMBER["members"], "sharpness": 1}),
         ("neighbours", {"words": ["a"], "idf": [1.0], "rows": [[1]], "target": [0.0], "nearest": 1, "prior": 1.0}),
         ("neighbours", {"words": ["a"], "idf": [1.0], "rows": [[0]], "target": [], "nearest": 1, "prior": 1.0}),
-        ("guarded", {"kind": "guarded", "parameters": {}, "slack": 0}),
-        ("guarded", {"kind": "length", "parameters": {}, "slack": -1}),
-        ("guarded", {"kind": "length", "slack": 1}),
+        ("guarded", {"members": [{"kind": "guarded", "parameters": {}, "mean": 0, "scale": 1}]}),
+        ("head", {"hidden": []}),
+        ("head", {"hidden": [[1.0]]}),
         ("linear", {"intercept": 0.0}),
         ("linear", dict.fromkeys(("weights", "centre", "low", "high"), [1.0] * (len(NAMES) - 1)) | {"intercept": 1.0}),
         ("pickle", {}),
@@ -208,3 +234,33 @@ def test_the_intercept_meets_the_rate(rate: float, moved: list[float]) -> None:
     values = np.array(moved)
     start = intercept_for(rate, values)
     assert float((1 / (1 + np.exp(-(start + values)))).mean()) == pytest.approx(rate, abs=1e-6)
+
+
+def test_a_benchmark_counts_by_the_square_root_of_its_rows() -> None:
+    part = EXAMPLES.part(range(100))
+    assert part.weights().tolist() == [1.0] * 100
+    mixed = replace(part, sources=["large"] * 80 + ["small"] * 20)
+    weights = mixed.weights()
+    assert weights[:80].sum() == pytest.approx(2 * weights[80:].sum())
+    assert weights.mean() == pytest.approx(1)
+    assert len(set(weights[:80])) == 1
+    mean, scale = mixed.spread([0.0] * 80 + [3.0] * 20)
+    assert (mean, scale) == pytest.approx((1.0, math.sqrt(2)))
+    assert mixed.part([0, 90]).sources == ["large", "small"]
+
+
+@pytest.mark.parametrize("kind", ["linear", "words", "growing"])
+def test_a_small_benchmark_is_heard(kind: str) -> None:
+    """What a few rows of another benchmark say is learnt better than by their number."""
+    few = [number for number, item in enumerate(EXAMPLES.features) if b"poem" in item.words][:40]
+    target = EXAMPLES.target.copy()
+    target[few] += 2.0
+    rows = replace(EXAMPLES, target=target)
+    sources = ["small" if number in few else "large" for number in range(len(target))]
+
+    def gap(examples: Examples) -> float:
+        model = build(kind, FITTERS[kind](examples, 0))
+        scores = np.array([model.score(item) for item in examples.features])
+        return float(scores[few].mean() - scores.mean())
+
+    assert gap(replace(rows, sources=sources)) > 1.1 * gap(rows)

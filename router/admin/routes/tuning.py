@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +24,10 @@ class JobOrder(BaseModel):
 
     group: str = Field(min_length=1, max_length=200)
     dry_run: bool = Field(False, description="Report only, change nothing.")
+    kind: Literal["thresholds", "classifier"] = Field(
+        "thresholds",
+        description="What to look for: better thresholds, or a classifier retrained from pairs of answers.",
+    )
 
 
 def routes(admin: Admin) -> APIRouter:
@@ -45,7 +49,7 @@ def routes(admin: Admin) -> APIRouter:
 
     @router.post("/jobs", summary="Start a job now", responses={404: {}, 409: {}})
     async def start(request: Request, order: JobOrder) -> dict[str, Any]:
-        return await _asked(control().start(order.group, holder_of(request), dry_run=order.dry_run))
+        return await _asked(control().start(order.group, holder_of(request), dry_run=order.dry_run, kind=order.kind))
 
     @router.get("/jobs/{job}", summary="One job and its report", responses={404: {}})
     async def report(job: Job) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from router.tuning.estimators import dm, dr, ips
+from router.tuning.estimators import dr, ips, pooled
 from router.tuning.estimators.types import Estimate, Estimator, Sample, Setting
 
 ESTIMATORS: dict[str, Estimator] = {
+    "pooled": pooled.estimate,
     "dr": dr.estimate,
     "ips": ips.estimate,
-    "dm": dm.estimate,
 }
+DECIDES = "pooled"
+"""Whose interval thresholds are chosen by."""
 
-__all__ = ["ESTIMATORS", "Estimate", "Estimator", "Sample", "Setting"]
+__all__ = ["DECIDES", "ESTIMATORS", "Estimate", "Estimator", "Sample", "Setting"]

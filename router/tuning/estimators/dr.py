@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 
-from router.tuning.estimators.dm import masses, of_action
-from router.tuning.estimators.ips import uncovered, weighted
-from router.tuning.estimators.outcome import unknown
+from router.tuning.estimators.ips import expected, uncovered, weighted
+from router.tuning.estimators.pooled import masses, of_action
 from router.tuning.estimators.types import Estimate, Setting, effective, interval, unseen_loss
 
 
 def estimate(setting: Setting) -> Estimate:
     """Return the corrected mean. A variant with fewer than ten labels keeps the model's own, wider, error."""
-    whole = setting.fitted.whole
-    mean, variance, count, sizes = 0.0, 0.0, 0, []
+    mean, variance, count, sizes = 0.0, setting.traffic_variance, 0, []
     for action, mass in masses(setting).items():
-        line = whole.get(action) or unknown(action, setting.risk)
-        part, error = of_action(action, line, setting)
+        model = setting.fitted.whole[action]
+        part, error = of_action(action, setting)
         mean += part
         mine, weights = weighted(setting, action)
         labels = sum(c.labels for c in mine)
@@ -35,10 +33,11 @@ def estimate(setting: Setting) -> Estimate:
             w * w * (c.residual_squares - 2.0 * bias * c.residuals + c.labels * bias * bias)
             for w, c in zip(weights, mine, strict=True)
         )
-        variance += mass * mass * (max(0.0, spread) * size / (size - 1.0) + unseen_loss(size, mine) ** 2)
+        spread = max(spread * size / (size - 1.0), expected(model, mine, weights))
+        variance += mass * mass * (spread + unseen_loss(size, mine) ** 2)
         # Where nothing was labelled the model stands alone.
-        alone = uncovered(setting, action, mine)
-        variance += alone * alone * (line.scatter + line.level_variance + line.slope_variance)
+        _, alone = of_action(action, setting._replace(mass=uncovered(setting, action, mine)))
+        variance += alone * alone
         sizes.append(size)
     freedom = max(1.0, min(sizes, default=float(max(2, setting.labels - 2))) - 1.0)
     return interval(mean, math.sqrt(variance), setting.confidence, freedom, count)

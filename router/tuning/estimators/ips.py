@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from router.tuning.estimators.dm import masses
-from router.tuning.estimators.types import Cell, Estimate, Setting, effective, interval, unseen_loss
+from router.tuning.estimators.pooled import masses
+from router.tuning.estimators.types import Cell, Estimate, Model, Setting, effective, interval, unseen_loss
 
 CLIP = 20.0
 """No weight above this many times the mean weight of its variant."""
@@ -19,7 +19,7 @@ CLIP = 20.0
 
 def estimate(setting: Setting) -> Estimate:
     """Return the weighted mean difference; a variant that the candidate uses and nobody saw makes the interval whole."""
-    mean, variance, count, sizes = 0.0, 0.0, 0, []
+    mean, variance, count, sizes = 0.0, setting.traffic_variance, 0, []
     for action, mass in masses(setting).items():
         mine, weights = weighted(setting, action)
         if not mine:
@@ -31,10 +31,10 @@ def estimate(setting: Setting) -> Estimate:
             w * w * (c.squares - 2.0 * average * c.total + c.labels * average * average)
             for w, c in zip(weights, mine, strict=True)
         )
-        spread = max(0.0, spread) * size / max(1.0, size - 1.0)
+        spread = max(spread * size / max(1.0, size - 1.0), expected(setting.fitted.whole[action], mine, weights))
         variance += mass * mass * (spread + unseen_loss(size, mine) ** 2)
         # Strata that the candidate uses and nobody has labelled may hold anything.
-        variance += uncovered(setting, action, mine) ** 2 / 4
+        variance += math.fsum(uncovered(setting, action, mine).values()) ** 2 / 4
         count += sum(c.labels for c in mine)
         sizes.append(size)
     return interval(mean, math.sqrt(variance), setting.confidence, max(1.0, min(sizes, default=2.0) - 1.0), count)
@@ -54,7 +54,15 @@ def weighted(setting: Setting, action: int) -> tuple[list[Cell], list[float]]:
     return mine, [w / total for w in raw]
 
 
-def uncovered(setting: Setting, action: int, mine: list[Cell]) -> float:
-    """Return the share of all requests that the candidate sends to strata of this variant without a label."""
+def uncovered(setting: Setting, action: int, mine: list[Cell]) -> dict[tuple[int, int], float]:
+    """Return the share of all requests that the candidate sends to each stratum of this variant without a label."""
     known = {c.stratum for c in mine}
-    return math.fsum(m for (a, stratum), m in setting.mass.items() if a == action and stratum not in known)
+    return {(a, b): m for (a, b), m in setting.mass.items() if a == action and b not in known}
+
+
+def expected(model: Model, mine: list[Cell], weights: list[float]) -> float:
+    """Return the variance of the weighted mean that the variant's labels lead one to expect.
+
+    Few labels with much weight may by chance be without a loss: then their own scatter says too little.
+    """
+    return math.fsum(w * w * c.labels * model.noises[c.stratum] for w, c in zip(weights, mine, strict=True))

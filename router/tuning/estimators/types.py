@@ -22,38 +22,29 @@ class Sample(NamedTuple):
     weight: float
     fold: int
     """For cross-fitting."""
+    risk: float
+    """This variant's risk for the request."""
 
 
-class Line(NamedTuple):
-    """The outcome of one variant: a line over the risk, and bins around it."""
+class Model(NamedTuple):
+    """The outcome of one variant: level, slope over the risk, and each stratum's departure from that line."""
 
     centre: float
-    """Mean risk of its labels."""
-    level: float
-    slope: float
-    level_variance: float
-    slope_variance: float
-    scatter: float
-    """Variance of the bins' true means around the line."""
+    """Risk at which the level holds."""
+    mean: Sequence[float]
+    """Of level, slope and departures."""
+    spread: Sequence[Sequence[float]]
+    """Their covariance."""
+    place: Mapping[int, int]
+    """By stratum, where its departure stands."""
     noise: float
-    """Variance of one label around its bin's mean."""
-    bins: Mapping[int, tuple[float, float]]
-    """Mean and effective labels by stratum."""
-
-    def at(self, risk: float) -> float:
-        """Return the line's value at a risk."""
-        return self.level + self.slope * (risk - self.centre)
-
-    def share(self, stratum: int) -> float:
-        """Return how much of a stratum's estimate its own mean makes."""
-        _, n = self.bins.get(stratum, (0.0, 0.0))
-        return self.scatter / (self.scatter + self.noise / n) if n > 0.0 else 0.0
+    """Variance of one label around its stratum's mean, of the whole variant."""
+    noises: Mapping[int, float]
+    """The same by stratum that has labels; never below the whole's."""
 
     def value(self, stratum: int, risk: float) -> float:
-        """Return the estimated difference in a stratum."""
-        own, _ = self.bins.get(stratum, (0.0, 0.0))
-        share = self.share(stratum)
-        return share * own + (1.0 - share) * self.at(risk)
+        """Return the estimated difference at a risk of a stratum."""
+        return self.mean[0] + self.mean[1] * (risk - self.centre) + self.mean[self.place[stratum]]
 
 
 class Cell(NamedTuple):
@@ -77,7 +68,7 @@ class Cell(NamedTuple):
 class Fitted(NamedTuple):
     """What the samples say, the same for all candidates: the outcome model by variant, and the labels by cell."""
 
-    whole: Mapping[int, Line]
+    whole: Mapping[int, Model]
     cells: Mapping[int, Sequence[Cell]]
     """By variant."""
 
@@ -90,10 +81,12 @@ class Setting(NamedTuple):
     mass: Mapping[tuple[int, int], float]
     """Share of all requests that the candidate sends to (variant, stratum); full precision's part is left out."""
     risk: Mapping[tuple[int, int], float]
-    """Mean risk in (variant, stratum)."""
+    """Mean risk of the requests that the candidate sends to (variant, stratum)."""
     confidence: float
     fitted: Fitted
     """The outcome model of these samples (`outcome.prepare`): the same for all candidates."""
+    traffic_variance: float = 0.0
+    """Of the mean, because other traffic than the recorded will come."""
 
 
 class Estimate(NamedTuple):

@@ -50,10 +50,10 @@ async def test_wishes_are_taken_once_and_in_turn(redis: Redis) -> None:
     assert not await jobs.wished(["h"])
     assert 0 < await redis.ttl("bitgear:tuning:wishes:g") <= WISH_S
     first = await jobs.take_wish("g")
-    assert first == {"by": "somebody", "dry_run": True, "job": ""}
+    assert first == {"by": "somebody", "dry_run": True, "job": "", "kind": "thresholds"}
     await jobs.give_back("g", first)
     assert await jobs.take_wish("g") == first
-    assert await jobs.take_wish("g") == {"by": "somebody", "dry_run": False, "job": "abc"}
+    assert await jobs.take_wish("g") == {"by": "somebody", "dry_run": False, "job": "abc", "kind": "thresholds"}
     assert await jobs.take_wish("g") is None
     await jobs.give_back("g", first)
     assert 0 < await redis.ttl("bitgear:tuning:wishes:g") <= WISH_S

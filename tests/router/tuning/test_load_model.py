@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.tuning.world import CURVES, FACTS, World, record, traffic
+from benchmarks.tuning.world import CURVES, FACTS, World, record, serve, traffic
 from router.decision.policies import adaptive
 from router.decision.types import Inputs, RequestFacts, Scenario, Speed, VariantState
 from router.tuning.load_model import Curve, fit_curves, held_out_error
@@ -48,6 +48,18 @@ def test_more_traffic_on_a_variant_makes_it_slower_and_relieves_the_other() -> N
     mean = {k: sum(o.e2e_s) / len(o.e2e_s) for k, o in (("none", none), ("some", some))}
     assert mean["some"] < mean["none"] * 0.8
     assert all(r.risks[c] == 0.0 for r, c in zip(requests, none.choices, strict=True)), "no threshold allows a risk"
+
+
+@pytest.mark.parametrize("slots", [math.inf, 6.0])
+def test_the_replay_is_the_worlds_own_serving_without_exploration(slots: float) -> None:
+    world = World(curves={**CURVES, "fp16": CURVES["fp16"]._replace(slots=slots)})
+    requests = traffic(world, 800, random.Random(4))
+    served, _, _ = serve(world, requests, [THRESHOLDS] * 800, random.Random(1), explore=False)
+    found = replay(requests, [world.curves[v] for v in FACTS.variants], FACTS, THRESHOLDS)
+    assert found.choices == served.choices
+    assert found.ttft_s == served.ttft_s
+    assert found.e2e_s == served.e2e_s
+    assert max(found.ttft_s) > (2.0 if slots < math.inf else 0.0)
 
 
 def test_processor_sharing_is_exact_for_two() -> None:

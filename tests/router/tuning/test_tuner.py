@@ -6,6 +6,7 @@ Each shift says within how many requests it is answered.
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,24 @@ async def test_a_wish_outlives_a_tick_that_somebody_else_overtook(
         (newest,) = await lived.jobs.recent(limit=1)
         assert newest["by"] == who
     assert newest["id"] == "bobs"
+
+
+async def test_a_look_that_took_long_is_not_repeated_at_once(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Lived(World(), redis, settings=QUICK)
+    looks = []
+
+    async def slow(*_: object) -> None:
+        looks.append(lived.now)
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+
+    monkeypatch.setattr(lived.tuner, "_look", slow)
+    for later in (0.0, 1.5, 1.0):
+        lived.now += later
+        await lived.tuner.tick()
+    # 0.1 s of CPU and a little: more than 2 s of rest, and less than 2.5.
+    assert looks == [looks[0], looks[0] + 2.5]
 
 
 async def test_the_whole_loop_once_promotes_what_gains_and_keeps_the_bound(redis: Redis, tmp_path: Path) -> None:
