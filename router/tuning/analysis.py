@@ -14,9 +14,9 @@ from router.tuning.estimators import ESTIMATORS, Estimate, Sample, Setting
 from router.tuning.estimators.outcome import prepare
 from router.tuning.estimators.types import Fitted, quantile
 from router.tuning.evidence import Evidence, bin_of, gather, quantiles
-from router.tuning.load_model import Curve, fit_curves, held_out_error
+from router.tuning.load_model import Curve, fit_curves, held_out_error, unknown_speeds
 from router.tuning.records import Record
-from router.tuning.replay import BLOCKS, Arrival, Facts, Outcome, arrivals, order, replay
+from router.tuning.replay import BLOCKS, Arrival, Facts, Outcome, arrivals, order, replay, thickened
 
 STRATA = 10
 FOLDS = 5
@@ -65,8 +65,8 @@ class Quality:
         offered: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
         self._strata = [tuple(map(bin_of, arrival.risks, self._edges)) for arrival in made]
         # Events that were left out are told by those that were kept (Horvitz and Thompson, 1952).
-        self._weights = [records[i].weight for i in places]
-        for arrival, strata, weight in zip(made, self._strata, self._weights, strict=True):
+        self.weights = [records[i].weight for i in places]
+        for arrival, strata, weight in zip(made, self._strata, self.weights, strict=True):
             for cell in enumerate(strata):
                 row = offered[cell]
                 row[0] += weight
@@ -78,7 +78,7 @@ class Quality:
         weights = [records[p.record].weight for p in pieces]
         for cell, weight in zip(cells, weights, strict=True):
             labelled[cell] += weight
-        n = max(1.0, math.fsum(self._weights))
+        n = max(1.0, math.fsum(self.weights))
         self._served = [p.served for p in pieces]
         self._drawn = [p.propensity for p in pieces]
         # Estimated by how often it happened, which is more exact than the probabilities themselves (Hirano, Imbens and
@@ -99,7 +99,7 @@ class Quality:
         # For all candidates: each request's block of time and, by variant, its stratum's place in flat lists.
         self._blocks = [i * BLOCKS // len(made) for i in range(len(made))]
         self._of_block = [0.0] * BLOCKS
-        for block, weight in zip(self._blocks, self._weights, strict=True):
+        for block, weight in zip(self._blocks, self.weights, strict=True):
             self._of_block[block] += weight
 
     @property
@@ -113,13 +113,13 @@ class Quality:
         blocks = [[0.0] * width for _ in range(BLOCKS)]
         risks = [0.0] * width
         top = self._top
-        rows = zip(choices, self._strata, self.requests, self._weights, self._blocks, strict=True)
+        rows = zip(choices, self._strata, self.requests, self.weights, self._blocks, strict=True)
         for k, strata, request, weight, block in rows:
             if k not in top:
                 place = k * STRATA + strata[k]
                 blocks[block][place] += weight
                 risks[place] += weight * request.risks[k]
-        n = max(1.0, math.fsum(self._weights))
+        n = max(1.0, math.fsum(self.weights))
         sums = [math.fsum(of_block[place] for of_block in blocks) for place in range(width)]
         cells = {place: divmod(place, STRATA) for place, total in enumerate(sums) if total > 0.0}
         mass = {cell: sums[place] / n for place, cell in cells.items()}
@@ -182,15 +182,13 @@ def analyse(
     quality = Quality(records, evidence, facts, settings.confidence) if records else None
     labels = quality.labels if quality else 0
     found = Verdict(None, "", (), evidence, curves, held_out_error(recent, variants), len(records), labels, {})
-    refusal = _too_little(len(records), labels, lower, curves, settings)
+    refusal = _too_little(len(records), labels, lower, settings) or _unknown(recent, variants, curves)
     if refusal or quality is None:
         return found._replace(reason=refusal or "there are no records")
     scale = Scale(quality.requests, facts)
     present = {p: current.get(p, 0.0) for p in scale.precisions}
-    newest = quality.requests[-replayed:]
     ordered = [curves.get(v, slowest) for v in facts.variants]
-    baseline = replay(newest, ordered, facts, present)
-    judged = Judge(quality, newest, ordered, facts, scale, present, baseline)
+    judged = Judge(quality, replayed, ordered, facts, scale, present)
     candidates = [judged.candidate(present)]
     seen = {tuple(present.values())}
 
@@ -215,42 +213,41 @@ def analyse(
     )
 
 
-def older_choices(
-    requests: Sequence[Arrival],
-    newest: Sequence[Arrival],
-    outcome: Outcome,
-    sides: Sequence[int],
-) -> list[int]:
-    """Return choices for requests before the replay's: what replayed ones of the same lowest precision took, by turns.
+def all_choices(requests: Sequence[Arrival], newest: Sequence[int], sides: Sequence[int]) -> list[int]:
+    """Return choices for all requests: the newest ones' as given, those before by turns as these of the same side took.
 
     `sides` are the requests' lowest precisions allowed, as `Scale.sides` gives them.
     """
     before = len(requests) - len(newest)
     if before == 0:
-        return []
+        return list(newest)
     taken: dict[int, list[int]] = defaultdict(list)
-    for side, choice in zip(sides[before:], outcome.choices, strict=True):
+    for side, choice in zip(sides[before:], newest, strict=True):
         taken[side].append(choice)
     found = []
     for i, (request, side) in enumerate(zip(requests[:before], sides, strict=False)):
-        like = taken.get(side) or outcome.choices
+        like = taken.get(side) or newest
         choice = like[i % len(like)]
         found.append(choice if choice in request.usable or not request.usable else request.usable[0])
-    return found
+    return [*found, *newest]
 
 
-def _too_little(
-    records: int, labels: int, lower: Sequence[str], curves: Mapping[str, Curve], settings: TuningConfig
-) -> str:
+def _too_little(records: int, labels: int, lower: Sequence[str], settings: TuningConfig) -> str:
     if records < settings.min_records:
         return f"too little data: {records} requests, a job needs {settings.min_records}"
     if labels < settings.min_labels:
         return f"too little data: {labels} quality labels of lower precisions, a job needs {settings.min_labels}"
-    if not lower:
-        return "the group has one precision: nothing to tune"
-    if not curves:
-        return "no variant has enough answers to know its speed"
-    return ""
+    return "" if lower else "the group has one precision: nothing to tune"
+
+
+def _unknown(recent: Sequence[Record], variants: Sequence[str], curves: Mapping[str, Curve]) -> str:
+    if blind := unknown_speeds(recent, variants, curves):
+        thin = sum(r.weight > 1.0 for r in recent)
+        return (
+            f"the speed of {', '.join(blind)} is not known: {thin} of the newest {len(recent)} requests stand for others "
+            "that were not recorded, so the load beside them is not known; raise events.max_per_s"
+        )
+    return "" if curves else "no variant has enough answers to know its speed"
 
 
 class Judge:
@@ -259,13 +256,13 @@ class Judge:
     def __init__(
         self,
         quality: Quality,
-        newest: Sequence[Arrival],
+        replayed: int,
         curves: Sequence[Curve],
         facts: Facts,
         scale: Scale,
         present: Mapping[str, float],
-        baseline: Outcome,
     ) -> None:
+        newest, self._places = thickened(quality.requests, quality.weights, replayed)
         self._quality, self._newest, self._curves, self._facts = quality, newest, curves, facts
         self._scale, self._sides = scale, scale.sides(present)
         start = newest[0].at
@@ -278,14 +275,13 @@ class Judge:
         self._quiet = frozenset(by_load[: BLOCKS // 2])
         tokens = math.fsum(r.tokens for r in newest)
         self._targeted = math.fsum(r.tokens for r in newest if r.targeted) / tokens
-        self._base = self._speeds(baseline)
+        self._base = self._speeds(replay(newest, curves, facts, present))
 
     def candidate(self, thresholds: Mapping[str, float]) -> Candidate:
         """Return what is expected of these thresholds."""
         outcome = replay(self._newest, self._curves, self._facts, thresholds)
         sides = self._scale.sides(thresholds)
-        older = older_choices(self._quality.requests, self._newest, outcome, sides)
-        choices = older + outcome.choices
+        choices = all_choices(self._quality.requests, [outcome.choices[i] for i in self._places], sides)
         shares = self._scale.shares(thresholds)
         counts: dict[str, float] = defaultdict(float)
         cost = 0.0
@@ -351,15 +347,16 @@ def value(
 ) -> tuple[Mapping[str, Estimate], float]:
     """Return one vector's difference from full precision by estimator, on all evidence, and full precision's level."""
     evidence = gather(records, facts.reference, settings.max_weight_per_key)
-    curves = fit_curves(records[-CURVE_RECORDS:], facts.variants)
-    if not records or not curves:
+    recent = records[-CURVE_RECORDS:]
+    curves = fit_curves(recent, facts.variants)
+    if not records or not curves or unknown_speeds(recent, facts.variants, curves):
         return {name: Estimate(0.0, -1.0, 1.0, 0) for name in ESTIMATORS}, evidence.reference_level
     quality = Quality(records, evidence, facts, confidence)
     slowest = max(curves.values(), key=lambda c: c.itl_base + c.itl_per_running)
-    newest = quality.requests[-replayed:]
     ordered = [curves.get(v, slowest) for v in facts.variants]
     scale = Scale(quality.requests, facts)
     present = {p: thresholds.get(p, 0.0) for p in scale.precisions}
+    newest, places = thickened(quality.requests, quality.weights, replayed)
     outcome = replay(newest, ordered, facts, present)
-    choices = older_choices(quality.requests, newest, outcome, scale.sides(present)) + outcome.choices
+    choices = all_choices(quality.requests, [outcome.choices[i] for i in places], scale.sides(present))
     return quality.value(choices), evidence.reference_level

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from router.config.loop import TuningConfig
 from router.tuning.canary import observations
 from router.tuning.evidence import gather
-from router.tuning.load_model import Curve, Load
+from router.tuning.load_model import Curve, Load, Thinned
 from router.tuning.records import Record
 from router.tuning.replay import Facts
 from router.tuning.sequential import Detector
@@ -83,11 +83,12 @@ def watch(
 
 def _speeds(records: Sequence[Record], curves: Mapping[str, Curve]) -> list[Alarm]:
     alarms = []
+    thinned = Thinned(records)
     for variant, curve in curves.items():
         mine = [r for r in records if r.variant == variant and r.ok and r.completion_tokens > 1]
         load = Load(mine)
         ratios = []
-        for record in mine[-_RECENT:]:
+        for record in [r for r in mine if not thinned.touches(r)][-_RECENT:]:
             running = min(load.mean(record.at - record.e2e_s, record.at), curve.slots)
             itl = curve.itl_base + curve.itl_per_running * running
             seen = (record.e2e_s - (record.ttft_s or 0.0)) / (record.completion_tokens - 1)

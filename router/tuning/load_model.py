@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from router.tuning.records import Record
 
-_ENOUGH = 20
+ENOUGH = 20
+"""Answers that a curve takes."""
 _SATURATED = 2.0
 """Beyond its slots a variant's first tokens take at least this many times as long as the line says."""
 
@@ -38,14 +39,34 @@ class Curve(NamedTuple):
 
 
 def fit_curves(records: Sequence[Record], variants: Sequence[str]) -> dict[str, Curve]:
-    """Return a curve per variant that has at least 20 streamed or 20 whole answers."""
+    """Return a curve per variant that has at least 20 streamed or 20 whole answers under a load that is known."""
     found = {}
+    thinned = Thinned(records)
     for variant in variants:
         mine = [r for r in records if r.variant == variant and r.e2e_s > 0.0]
-        curve = _fit(mine)
+        curve = _fit(mine, thinned)
         if curve is not None:
             found[variant] = curve
     return found
+
+
+class Thinned:
+    """The times of which only some requests were recorded: how many ran beside a request is not known then."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+        for start, end in sorted((r.at - r.e2e_s, r.at) for r in records if r.weight > 1.0):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def touches(self, record: Record) -> bool:
+        """Return whether a request ran during such a time."""
+        i = bisect_right(self._starts, record.at)
+        return i > 0 and self._ends[i - 1] >= record.at - record.e2e_s
 
 
 class Load:
@@ -72,13 +93,13 @@ class Load:
         return self._areas[i] + (time - self._times[i]) * self._counts[i] if i >= 0 else 0.0
 
 
-def _fit(mine: Sequence[Record]) -> Curve | None:
+def _fit(mine: Sequence[Record], thinned: Thinned) -> Curve | None:
     load = Load(mine)
     decode: list[tuple[float, float]] = []
     first: list[tuple[float, float, float]] = []
     whole: list[tuple[float, float, float]] = []
     for record in mine:
-        if not record.ok:
+        if not record.ok or thinned.touches(record):
             continue
         start = record.at - record.e2e_s
         running = load.mean(start, record.at)
@@ -88,8 +109,8 @@ def _fit(mine: Sequence[Record]) -> Curve | None:
                 decode.append((running, max(0.0, record.e2e_s - record.ttft_s) / (record.completion_tokens - 1)))
         elif record.completion_tokens > 1:
             whole.append((running, float(record.completion_tokens), record.e2e_s))
-    if len(decode) < _ENOUGH:
-        if len(decode) + len(whole) < _ENOUGH:
+    if len(decode) < ENOUGH:
+        if len(decode) + len(whole) < ENOUGH:
             return None
         # Whole answers hide their first token: their time per token stands in for it.
         decode += [(n, e2e / tokens) for n, tokens, e2e in whole]
@@ -103,7 +124,7 @@ def _fit(mine: Sequence[Record]) -> Curve | None:
 def _slots(decode: Sequence[tuple[float, float]], first: Sequence[tuple[float, float, float]]) -> float:
     """Return where time between tokens stops to grow while first tokens begin to wait; inf where nothing shows it."""
     loads = sorted(n for n, _ in decode)
-    if loads[-1] < 4.0 or len(first) < 2 * _ENOUGH:
+    if loads[-1] < 4.0 or len(first) < 2 * ENOUGH:
         return math.inf
     free = _error(decode, math.inf)
     best, error = math.inf, free * 0.85
@@ -125,9 +146,9 @@ def _error(points: Sequence[tuple[float, float]], limit: float) -> float:
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return (a, b) >= 0 of y = a + b x by least squares; the worst twentieth by residual is left out of a second fit."""
     a, b = _least(points)
-    if len(points) < 2 * _ENOUGH:
+    if len(points) < 2 * ENOUGH:
         return a, b
-    kept = sorted(points, key=lambda p: abs(p[1] - a - b * p[0]))[: max(_ENOUGH, len(points) * 19 // 20)]
+    kept = sorted(points, key=lambda p: abs(p[1] - a - b * p[0]))[: max(ENOUGH, len(points) * 19 // 20)]
     return _least(kept)
 
 
@@ -154,6 +175,17 @@ def _plane(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, 
     return a, b, c
 
 
+def unknown_speeds(records: Sequence[Record], variants: Sequence[str], curves: Mapping[str, Curve]) -> list[str]:
+    """Return the variants that answered enough for a curve, but nearly all while only some requests were recorded."""
+    thinned = Thinned(records)
+    found = []
+    for variant in variants:
+        mine = [r for r in records if r.variant == variant and r.ok]
+        if variant not in curves and len(mine) >= ENOUGH and any(thinned.touches(r) for r in mine):
+            found.append(variant)
+    return found
+
+
 def held_out_error(
     records: Sequence[Record], variants: Sequence[str], share: float = 0.7
 ) -> Mapping[str, float] | None:
@@ -165,11 +197,12 @@ def held_out_error(
     cut = int(len(ordered) * share)
     curves = fit_curves(ordered[:cut], variants)
     loads = {v: Load([r for r in ordered if r.variant == v]) for v in curves}
+    thinned = Thinned(ordered)
     ttft: list[tuple[float, float]] = []
     e2e: list[tuple[float, float]] = []
     for record in ordered[cut:]:
         curve = curves.get(record.variant)
-        if curve is None or not record.ok or record.completion_tokens < 2:
+        if curve is None or not record.ok or record.completion_tokens < 2 or thinned.touches(record):
             continue
         start = record.at - record.e2e_s
         running = loads[record.variant].mean(start, record.at)
@@ -182,7 +215,7 @@ def held_out_error(
         if record.ttft_s is not None:
             ttft.append((first, record.ttft_s))
         e2e.append((first + itl * (record.completion_tokens - 1), record.e2e_s))
-    if len(e2e) < _ENOUGH:
+    if len(e2e) < ENOUGH:
         return None
     return {name: _relative(pairs) for name, pairs in (("ttft", ttft), ("e2e", e2e)) if pairs}
 

@@ -92,6 +92,32 @@ def order(records: Sequence[Record]) -> list[int]:
     return sorted(range(len(records)), key=lambda i: records[i].at - records[i].e2e_s)
 
 
+def thickened(requests: Sequence[Arrival], weights: Sequence[float], most: int) -> tuple[list[Arrival], list[int]]:
+    """Return the newest arrivals, at most `most`, with those that were not recorded, and where each recorded one stands.
+
+    A request that stands for others is followed by as many like it, spread up to the next recorded one. The places are
+    those of the newest recorded requests, in their order.
+    """
+    left, first = float(most), len(requests)
+    while first > 0 and weights[first - 1] <= left:
+        first -= 1
+        left -= weights[first]
+    first = min(first, max(0, len(requests) - 1))
+    found: list[Arrival] = []
+    places = []
+    owed = 0.0
+    for i in range(first, len(requests)):
+        request = requests[i]
+        owed += weights[i]
+        copies = max(1, int(owed + 1e-9))
+        owed -= copies
+        gap = requests[i + 1].at - request.at if i + 1 < len(requests) else 0.0
+        places.append(len(found))
+        found.append(request)
+        found.extend(request._replace(at=request.at + gap * k / copies) for k in range(1, copies))
+    return found, places
+
+
 def _arrival(record: Record, facts: Facts) -> Arrival:
     options = {o.variant: o for o in record.options}
     usable = tuple(
