@@ -14,6 +14,7 @@ from classifier.explain import explain as explain_request
 from classifier.scoring import load
 
 _NO_EXTRA = "This needs numpy and scikit-learn: pip install 'bitgear[train]'"
+_NO_TORCH = "The head needs PyTorch: pip install 'bitgear[train,head]'"
 
 
 def build_app() -> typer.Typer:
@@ -36,7 +37,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     encoder: Annotated[
         Path | None,
-        typer.Option(help="Folder of a sentence encoder (sentence-transformers, model2vec); for `embedding`."),
+        typer.Option(
+            help="Folder of a sentence encoder (sentence-transformers, model2vec); for `embedding` and `head`."
+        ),
     ] = None,
 ) -> None:
     """Train a model on public outcomes, calibrate it, and write one artefact with its card."""
@@ -48,6 +51,8 @@ def train(
         artefact = write(
             data, kind, out, name=name, date=date or datetime.date.today().isoformat(), seed=seed, encoder=encoder
         )
+    except ImportError:
+        raise typer.BadParameter(_NO_TORCH) from None
     except (ValueError, KeyError) as error:
         typer.secho(str(error), err=True, fg="red")
         raise typer.Exit(1) from None

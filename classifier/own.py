@@ -205,9 +205,9 @@ def _worth(risk: Array, mean: Array, z: Array, worse: Array, seed: int) -> dict[
     }
 
 
-def _area(score: Array, worse: Array, seed: int) -> dict[str, float] | None:
-    """The area under the ROC curve with its interval; None with fewer than ten of either class, where it says nothing."""
-    if min(worse.sum(), len(worse) - worse.sum()) < LEAST_CLASS:
+def _area(score: Array, worse: Array, seed: int, least: int = LEAST_CLASS) -> dict[str, float] | None:
+    """The area under the ROC curve with its interval; None with fewer than `least` of either class, where it says nothing."""
+    if min(worse.sum(), len(worse) - worse.sum()) < least:
         return None
     value = auc(score, worse)
     low, high = interval(lambda i: auc(score[i], worse[i]), len(score), _RESAMPLES, seed)
@@ -239,8 +239,9 @@ def _label_figures(
                 "full_quality": float(np.mean([loss.quality_full for loss in losses])),
                 "quality": float(np.mean([loss.quality for loss in losses])),
                 "mean_target": float(np.mean([loss.target for loss in losses])),
-                "auc": _area(z[at], worse, seed),
-                "auc_length": _area(length[at], worse, seed),
+                # Of two or three losses the interval says how little is known; with `worse` beside it nobody is misled.
+                "auc": _area(z[at], worse, seed, 2),
+                "auc_length": _area(length[at], worse, seed, 2),
             }
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,21 @@ Answer B:
 
 
 def litellm_judge(model: str) -> Ask:
-    """Return a judge that asks `model`, greedily, through litellm. Raises ImportError without the extra."""
+    """Return a judge that asks `model`, greedily, through litellm. Raises ImportError without the extra.
+
+    What litellm reads from the environment counts: keys, and `OPENAI_API_BASE` for a server of one's own (`openai/NAME`).
+    """
+    # Unless told otherwise, it would fetch a list of prices on import.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
+    import openai
 
     async def ask(question: str) -> str:
         try:
             answer = await litellm.acompletion(
                 model=model, messages=[{"role": "user", "content": question}], temperature=0, max_tokens=8
             )
-        except litellm.exceptions.APIError as error:
+        except openai.APIError as error:  # the base of all of litellm's
             raise SendError(f"judge {model}: {error}") from None
         return str(answer.choices[0].message.content or "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import signal
 import sys
@@ -24,6 +25,9 @@ from router.calibration.prompts import read_prompts
 from router.calibration.run import labelled
 from router.calibration.sending import SendError, Target
 from router.calibration.targets import TargetError, from_admin, from_urls, split
+from tests.support.script import Exchange, Script, Send
+from tests.support.upstream import ScriptedUpstream
+from tests.support.wire import ChatWire, json_response
 
 COMMAND = (sys.executable, "-c", "import sys; from router.cli.main import app; sys.argv[0] = 'bitgear'; app()")
 
@@ -56,6 +60,18 @@ def _arguments(urls: dict[str, str], prompts: Path, out: Path, *more: str) -> li
     ]
 
 
+def prefers_long(exchange: Exchange) -> Script:
+    question = json.loads(exchange.body)["messages"][0]["content"]
+    a, b = (question.split(f"Answer {name}:\n")[1].split("\n")[0] for name in "AB")
+    return [
+        Send(json_response(ChatWire("judge").answer("A" if len(a) > len(b) else "B" if len(b) > len(a) else "TIE")))
+    ]
+
+
+def _journal(out: Path) -> list[str]:
+    return out.with_suffix(".journal.jsonl").read_text(encoding="utf-8").splitlines()
+
+
 async def _run(arguments: list[str], limit_s: float = 60) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -64,6 +80,31 @@ async def _run(arguments: list[str], limit_s: float = 60) -> tuple[int, str]:
         output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()
+
+
+@pytest.mark.soak
+async def test_a_judges_verdicts_become_an_artefact(
+    urls: dict[str, str], prompts_file: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command with the real litellm: a judge that finds the longer answer better."""
+    if importlib.util.find_spec("litellm") is None:
+        pytest.skip("needs the extra hosted")
+    out = tmp_path / "own.json"
+    async with ScriptedUpstream("judge") as server:
+        server.choose = prefers_long
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        monkeypatch.setenv("OPENAI_API_BASE", f"{server.url}/v1")
+        given = ("--label", "judge", "--judge", "openai/judge", "--kind", "linear")
+        code, output = await _run(_arguments(urls, prompts_file(72), out, *given), 240)
+        assert code == 0, output
+        asked = len(server.exchanges)
+    figures = load(artefact=out).artefact.content["figures"]["labels"]["judge"]
+    assert figures["int4"]["prompts"] == figures["int8"]["prompts"] == 72
+    assert asked > 0
+    assert asked % 2 == 0
+    verdicts = [row["lost"] for row in map(json.loads, _journal(out)) if row.get("role") == "judge"]
+    assert len(verdicts) == asked // 2
+    assert set(verdicts) <= {-1.0, 0.0, 1.0}
 
 
 async def test_prompts_become_an_artefact(
