@@ -26,6 +26,7 @@ import classifier
 from router.admin.app import build_admin_app
 from router.admin.auth import TokenSetupError, read_tokens
 from router.admin.context import Admin
+from router.admin.people import people_of
 from router.cache.secret import CacheSetupError
 from router.config.problems import masked
 from router.config.runtime import Runtime, RuntimeFileError
@@ -168,6 +169,7 @@ class Worker:
                 effect=dry_run(runtime, scorer.thresholds, password),
             ),
             tokens,
+            people_of(config.admin, log),
         )
         drain_s = config.server.drain_s
         self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]

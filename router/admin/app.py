@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from router.admin import problems
 from router.admin.auth import Guard, Tokens
 from router.admin.context import Admin
+from router.admin.holder import Holders
 from router.admin.routes import (
     audit,
     cache,
@@ -26,10 +27,10 @@ from router.admin.routes import (
 _SUBJECTS = (live, config, versions, groups, replicas, thresholds, classifiers, tuning, cache, keys, audit)
 
 
-def build_admin_app(admin: Admin, tokens: Tokens) -> Any:
-    """Return the admin application; its OpenAPI page is `/docs`. Whatever isn't open needs a token."""
+def build_admin_app(admin: Admin, tokens: Tokens, people: Holders | None = None) -> Any:
+    """Return the admin application, for holders of `tokens` and `people`; its OpenAPI page is `/docs`. Whatever isn't open needs a token."""
     app = FastAPI(title="Bitgear admin", version="1", docs_url="/docs", redoc_url=None)
     problems.install(app)
     for subject in _SUBJECTS:
         app.include_router(subject.routes(admin))
-    return Guard(app, tokens, open_metrics=admin.base.config.admin.open_metrics)
+    return Guard(app, tokens, open_metrics=admin.base.config.admin.open_metrics, people=people)

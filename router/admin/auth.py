@@ -1,4 +1,7 @@
-"""Who may use the admin address: a token with a role, for every path that isn't open. Pure ASGI."""
+"""Who may use the admin address: a token with a role, for every path that isn't open. Pure ASGI.
+
+Tokens are those of the configuration and, where a provider is configured, its people's (`oidc.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,17 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from router.admin.holder import Holder, Holders
 from router.config.admin import AdminConfig
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
 OWN_TOKEN = "operator"  # noqa: S105 - its name, not the token
 """Name of the token that Bitgear made itself."""
-
-
-class Holder(NamedTuple):
-    """Whose token it is."""
-
-    name: str
-    writes: bool
 
 
 class TokenSetupError(ValueError):
@@ -65,9 +62,10 @@ class Guard:
     """Lets through what is open, and what comes with a token of a sufficient role; `scope["state"]["holder"]` is its
     holder then."""
 
-    def __init__(self, app: Any, tokens: Tokens, *, open_metrics: bool) -> None:
+    def __init__(self, app: Any, tokens: Tokens, *, open_metrics: bool, people: Holders | None = None) -> None:
         self._app = app
         self._tokens = tokens
+        self._people = people
         self._open = _ALWAYS_OPEN | ({"/metrics"} if open_metrics else set())
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -77,6 +75,8 @@ class Guard:
             return
         token = presented(scope["headers"])
         holder = self._tokens.holder(token) if token is not None else None
+        if holder is None and token is not None and self._people is not None:
+            holder = await self._people(token)
         if holder is None:
             what = "this token is not known" if token is not None else "send `Authorization: Bearer TOKEN`"
             await _refuse(send, 401, f"the admin API needs a token: {what}")

@@ -26,6 +26,22 @@ class AdminTokenConfig(Settings):
         return self
 
 
+class OidcConfig(Settings):
+    """People of an OpenID Connect provider may use the admin API with its signed tokens. Needs the extra `oidc`."""
+
+    issuer: str = Field(pattern=r"^https?://", description="The provider's issuer URL, as its tokens say it in `iss`.")
+    audience: str = Field(min_length=1, description="What tokens for Bitgear say in `aud`.")
+    jwks_url: str | None = Field(
+        None, pattern=r"^https?://", description="Where its keys are. None: found by discovery at the issuer."
+    )
+    name_claim: str = Field(
+        "email", description="Claim by which the audit log knows people; `sub` where it is missing."
+    )
+    role_claim: str = Field("groups", description="Claim with a person's roles: a text, or a list of them.")
+    write_roles: tuple[str, ...] = Field((), description="Roles that may change things.")
+    read_roles: tuple[str, ...] = Field((), description="Roles that may look. None given: everybody with a good token.")
+
+
 class AdminConfig(Settings):
     """The operator's address: health, metrics, and with a token everything that can be seen and changed."""
 
@@ -36,7 +52,8 @@ class AdminConfig(Settings):
         description="Tokens by the name under which the audit log knows them. None given: Bitgear makes one at its "
         "start, in a file for this user alone.",
     )
+    oidc: OidcConfig | None = Field(None, description="Whose people may come as well. None: tokens alone.")
     open_metrics: bool = Field(True, description="Answer /metrics without a token.")
 
 
-__all__ = ["AdminConfig", "AdminTokenConfig", "KeyRecord"]
+__all__ = ["AdminConfig", "AdminTokenConfig", "KeyRecord", "OidcConfig"]

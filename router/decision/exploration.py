@@ -36,7 +36,8 @@ def explore(decision: Decision, exploration: Exploration, dice: float, bound: fl
     """
     share = exploration.share
     if share <= 0.0 or decision.variant is None or decision.reason not in EXPLORABLE:
-        return decision._replace(propensities=tuple(float(c.variant == decision.variant) for c in decision.candidates))
+        chosen = decision.variant
+        return decision._replace(propensities=tuple([float(c.variant == chosen) for c in decision.candidates]))
     limit = exploration.max_risk if bound is None else min(bound, exploration.max_risk)
     pool = [c for c in decision.candidates if c.variant == decision.variant or _explorable(c, limit)]
     each = share / len(pool)

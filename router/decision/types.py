@@ -115,6 +115,7 @@ class Inputs(NamedTuple):
     variants: tuple[VariantState, ...]
     scenario: Scenario
     version: str = "v1"
+    arm: ArmName = "stable"
 
 
 class Candidate(NamedTuple):

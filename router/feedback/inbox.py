@@ -32,6 +32,8 @@ _PATIENCE_S = (0.0, 0.05, 0.15, 0.3)
 """Pauses before each look-up of a request: its index entry is written a moment after its answer."""
 
 _MOST_WAITS = 4
+MOST_AT_ONCE = 64
+"""Statements that one worker takes at once; more would only wait for the few connections."""
 
 
 class Receipt(NamedTuple):
@@ -64,15 +66,19 @@ class Inbox:
         self._password = password
         self._clock = clock
         self._client: Redis | None = None
+        self._taking = 0
 
     async def take(self, statement: Statement, tenant: str) -> Receipt:
         """Write a statement by the tenant who made the request.
 
         Raises ApiError: 404 for a request that is unknown to this tenant, 410 when it is too late, 400 for too many
-        kinds of statement, 503 while Redis is away: then nothing was kept.
+        kinds of statement, 429 while too much is said at once, 503 while Redis is away: then nothing was kept.
         """
         if self._url is None or not self.settings.enabled:
             raise ApiError(404, "Feedback is not taken here: it is disabled or has no Redis.", None, "feedback_off")
+        if self._taking >= MOST_AT_ONCE:
+            raise ApiError(429, "Too much feedback at once; try again later.", None, "too_much_feedback", 1.0)
+        self._taking += 1
         try:
             # Each command has its own time; this bounds them together.
             async with asyncio.timeout(_MOST_WAITS * self._timeout_s + sum(_PATIENCE_S)):
@@ -81,6 +87,8 @@ class Inbox:
             raise ApiError(
                 503, "Feedback cannot be kept now: Redis is away.", None, "feedback_unavailable", 2.0
             ) from None
+        finally:
+            self._taking -= 1
 
     async def _take(self, statement: Statement, tenant: str) -> Receipt:
         client = self._connected()

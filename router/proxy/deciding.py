@@ -97,14 +97,15 @@ class Decider:
         arm = choose_arm(question.draw, group.thresholds, group.version or self._version, group.canary)
         decision = question.policy(
             Inputs(
-                request=question.facts,
-                risks=question.risks,
-                thresholds=arm.thresholds,
-                variants=group.states(now, excluded),
-                scenario=question.target.scenario,
-                version=arm.version,
+                question.facts,
+                question.risks,
+                arm.thresholds,
+                group.states(now, excluded),
+                question.target.scenario,
+                arm.version,
+                arm.name,
             )
-        )._replace(arm=arm.name, thresholds=arm.thresholds)
+        )
         return explore(decision, OFF if excluded else question.exploration, question.dice, question.facts.max_risk)
 
 

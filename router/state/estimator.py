@@ -127,6 +127,13 @@ def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30
     A replica that was slow once gets no more requests, and so no chance to show that it isn't any longer; without this
     it would never be chosen again. The queue is left alone: it is read live.
     """
+    if (
+        speed.prefill_base_s <= baseline.prefill_base_s
+        and speed.prefill_per_token_s <= baseline.prefill_per_token_s
+        and speed.itl_s <= baseline.itl_s
+        and speed.itl_growth_s <= baseline.itl_growth_s
+    ):
+        return speed
     keep = math.exp(-math.log(2.0) * max(0.0, age_s) / half_life_s)
 
     def fade(value: float, usual: float) -> float:

@@ -64,6 +64,8 @@ class Variant:
         """Context length: the configured one, else the longest that a replica says."""
         if self.spec.max_model_len is not None:
             return self.spec.max_model_len
+        if len(self.replicas) == 1:
+            return self.replicas[0].max_model_len
         return max((r.max_model_len for r in self.replicas if r.max_model_len is not None), default=None)
 
     def succeeds(self, old: Variant) -> Variant:

@@ -18,6 +18,7 @@ from backends.settings import SimulatorSettings
 from backends.simulator import simulated
 from router.decision.arms import CanaryArm
 from router.feedback.agreement import agreements
+from router.feedback.inbox import MOST_AT_ONCE
 from router.store.valkey import PrivateValkey
 from router.tuning.dataset import read_records
 from router.tuning.records import Record
@@ -293,3 +294,27 @@ async def test_exploration_is_told_with_its_propensities(bitgear: Start, redis_u
         explored = [e for e in events if e["dice"] < 0.2]
         assert {e["id"] for e in explored} == {r.id for r in found if r.explored}
         assert all(e["reason"] == "explored" for e in explored if e["propensity"] < 0.5)
+
+
+async def test_a_flood_of_feedback_is_bounded_and_keeps_nobody_else_out(
+    bitgear: Start, up: ScriptedUpstream, redis_url: str
+) -> None:
+    up.always([Send(json_response(WIRE.answer()))])
+    gear = await bitgear({"fp16": up.url}, redis_url=redis_url, config={**PATIENT, "server": {"max_concurrent": 400}})
+    known = await asked(gear)
+    # What nobody knows is looked for several times, over half a second: the dearest that can be said.
+    flood = [
+        asyncio.create_task(say(gear, {"request_id": f"unknown-{n}", "thumbs": "up"})) for n in range(3 * MOST_AT_ONCE)
+    ]
+    await until(lambda: gear.worker.app.inflight >= MOST_AT_ONCE)
+    began = time.monotonic()
+    assert await asked(gear)
+    found = await asyncio.gather(*flood)
+    statuses = [status for status, _ in found]
+    assert statuses.count(429) >= MOST_AT_ONCE
+    assert statuses.count(404) >= MOST_AT_ONCE // 2
+    assert set(statuses) == {404, 429}
+    assert {b["error"]["code"] for s, b in found if s == 429} == {"too_much_feedback"}
+    assert time.monotonic() - began < 60
+    assert (await say(gear, {"request_id": known, "thumbs": "up"}))[0] == 200
+    assert gear.worker.app.inflight == 0

@@ -81,12 +81,8 @@ def _pinned(inputs: Inputs, candidates: tuple[Candidate, ...]) -> Decision:
 
 
 def _decision(inputs: Inputs, candidates: tuple[Candidate, ...], choice: Pair | None, reason: Reason) -> Decision:
+    name, risk, threshold = (choice[0].name, choice[1].risk, choice[1].threshold) if choice else (None, 0.0, 0.0)
+    scenario, thresholds = inputs.scenario.name, inputs.thresholds
     return Decision(
-        variant=choice[0].name if choice else None,
-        reason=reason,
-        risk=choice[1].risk if choice else 0.0,
-        threshold=choice[1].threshold if choice else 0.0,
-        scenario=inputs.scenario.name,
-        version=inputs.version,
-        candidates=candidates,
+        name, reason, risk, threshold, scenario, inputs.version, candidates, 1.0, (), False, inputs.arm, thresholds
     )

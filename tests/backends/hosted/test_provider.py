@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -19,7 +20,8 @@ from backends.simulator import Running, Simulator, serving
 from tests.backends.hosted.conftest import Serve
 from tests.conftest import until
 
-pytest.importorskip("litellm")
+# Looked for, not imported: that takes seconds, in every process that collects this module.
+pytestmark = pytest.mark.skipif(find_spec("litellm") is None, reason="the extra `hosted`")
 
 _USER = [{"role": "user", "content": "a secret question"}]
 _KEY = "sk-very-secret-key"

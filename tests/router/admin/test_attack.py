@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis.errors import Unsatisfiable
 from tests.conftest import TOKEN
 from tests.router.admin.conftest import Operator
 
-schemathesis = pytest.importorskip("schemathesis")
+# Looked for, not imported: that takes seconds, in every process that collects this module.
+pytestmark = pytest.mark.skipif(find_spec("schemathesis") is None, reason="not installed")
 EXAMPLES = 2
 """Requests for each operation, as described and otherwise."""
 
@@ -33,6 +35,8 @@ def can_be_wrong(described: dict[str, Any], method: str, path: str) -> bool:
 
 def attack(described: dict[str, Any], url: str) -> list[int]:
     """Every operation with made-up values; the statuses that came."""
+    import schemathesis
+
     statuses: list[int] = []
     operations = [found.ok() for found in schemathesis.openapi.from_dict(described).get_all_operations()]
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)

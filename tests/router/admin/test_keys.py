@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import openai
 import pytest
 
 from tests.router.admin.conftest import Operator
-from tests.support.client import chat, fetch
+from tests.support.client import RawClient, chat, fetch
+from tests.support.upstream import ScriptedUpstream, Send, Wait
+from tests.support.wire import ChatWire, response
 
 
 async def ask(operator: Operator, key: str | None, model: str = "g") -> int:
@@ -88,3 +91,25 @@ async def test_a_scenario_is_the_headers_then_the_keys_then_the_groups(operator:
 )
 async def test_a_wrong_order_is_422(operator: Operator, body: dict[str, object]) -> None:
     assert (await operator("POST", "/admin/keys", body)).status_code == 422
+
+
+async def test_a_stream_goes_on_when_its_key_is_revoked_and_is_the_last(
+    operator: Operator, up: ScriptedUpstream
+) -> None:
+    key = (await operator("POST", "/admin/keys", {"name": "app"})).json()["key"]
+    pieces = response(ChatWire("g").stream(["one", "two", "three"]))
+    half, rest = b"".join(pieces[:3]), b"".join(pieces[3:])
+    go_on = asyncio.Event()
+    up.always([Send(half), Wait(go_on), Send(rest)])
+    async with RawClient(operator.gear.url) as client:
+        headers = [("authorization", f"Bearer {key}")]
+        await client.request("POST", "/v1/chat/completions", chat(model="g", stream=True), headers)
+        answer = await client.read_until(lambda body: b"one" in body)
+        assert (await operator("DELETE", "/admin/keys/app")).status_code == 200
+        assert await ask(operator, key) == 401
+        go_on.set()
+        async for _ in client.pieces(answer):
+            pass
+    assert answer.complete
+    assert answer.events()[-1] == b"[DONE]"
+    assert b"three" in answer.body

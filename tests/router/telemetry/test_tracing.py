@@ -35,6 +35,8 @@ class Collector:
         self.services: set[str] = set()
         self.headers: list[str] = []
         self.status = 200
+        self.answers: asyncio.Event | None = None
+        """Without it each request is answered at once, else once it is set."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -48,6 +50,8 @@ class Collector:
                 for resource in request.resource_spans:
                     self.services.add(attributes(resource.resource)["service.name"])
                     self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+                if self.answers is not None:
+                    await self.answers.wait()
                 writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % self.status)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -223,6 +227,32 @@ async def test_a_collector_that_is_away_or_refuses_costs_no_request(
     assert gear.worker.tracing.counts() == (0, 2)
     text = (await fetch(gear.admin_url, "/metrics")).body.decode()
     assert 'bitgear_spans_total{result="failed"} 2.0' in text
+
+
+async def test_a_collector_that_hangs_costs_no_request_and_little_memory(
+    bitgear: Start, up: ScriptedUpstream, collector: tuple[Collector, str]
+) -> None:
+    made, url = collector
+    made.answers = asyncio.Event()
+    config = tracing(url)
+    config["tracing"].update(queue=64, timeout_s=60)
+    up.always([Send(json_response(WIRE.answer()))])
+    gear = await bitgear({"fp16": up.url}, config=config)
+    answers = [await fetch(gear.url, "/v1/chat/completions", chat(model="g")) for _ in range(100)]
+    await until(lambda: bool(made.bodies))
+    # The collector has a batch and says nothing: of 200 spans more 64 may wait.
+    answers += [await fetch(gear.url, "/v1/chat/completions", chat(model="g")) for _ in range(100)]
+    assert {a.status for a in answers} == {200}
+    gear.worker.app.settle()
+    assert gear.worker.tracing is not None
+    (processor,) = gear.worker.tracing._provider._active_span_processor._span_processors
+    assert len(processor._batch_processor._queue) == 64
+    assert gear.worker.tracing.counts() == (0, 0)
+    made.answers.set()
+    await flushed(gear)
+    sent, failed = gear.worker.tracing.counts()
+    assert 64 < sent < 200
+    assert failed == 0
 
 
 async def test_without_tracing_the_clients_context_passes_as_it_came(bitgear: Start, up: ScriptedUpstream) -> None:
