@@ -155,7 +155,7 @@ async def test_the_configuration_names_a_groups_file_and_a_change_of_it_is_taken
 
 
 async def test_a_worker_that_starts_without_redis_goes_on_with_its_copy(
-    bitgear: Start, up: ScriptedUpstream, valkey: PrivateValkey, redis_url: str, tmp_path: Path
+    bitgear: Start, up: ScriptedUpstream, shared_valkey: PrivateValkey, redis_url: str, tmp_path: Path
 ) -> None:
     control = str(tmp_path / "control.json")
     config = configured(up.url, redis={"timeout_s": 5.0})
