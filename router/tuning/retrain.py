@@ -118,7 +118,7 @@ class Retrainer:
             "date": day,
             "data": f"{len(read.pairs)} pairs",
             # What the old one recommended means nothing on the new risks, whoever takes the tuned ones away.
-            "thresholds": {"recommended": {precision: 0.0 for precision in PRECISIONS} | job["thresholds"]},
+            "thresholds": {"recommended": dict.fromkeys(PRECISIONS, 0.0) | job["thresholds"]},
         }
         data, made = dump(content)
         told |= {"to": made.version, "kind": made.kind, "thresholds_before": dict(current)}
