@@ -20,6 +20,8 @@ CLIP = 3.0
 _MAX_MEMBERS = 8
 _MOST_SHARPNESS = 20.0
 _MOST_ENDS = 4
+_MADE_OF_OTHERS = frozenset(("blend", "guarded", "adapted"))
+"""Kinds that are no member: each level would look at all ends of each end, so that the work grew beyond bounds."""
 _NEVER_LOWERED = frozenset(("growing", "length"))
 """Members that added text can only raise: an end is not scored by them again, the whole's score stands."""
 
@@ -50,7 +52,7 @@ class Blend:
             for item in listed:
                 kind = item.get("kind") if isinstance(item, dict) else None
                 inner = item.get("parameters") if isinstance(item, dict) else None
-                if not isinstance(kind, str) or not isinstance(inner, dict) or kind in ("blend", "guarded"):
+                if not isinstance(kind, str) or not isinstance(inner, dict) or kind in _MADE_OF_OTHERS:
                     raise ModelError("parameter 'members': each needs a `kind` (of a single model) and `parameters`")
                 scale = number(item, "scale")
                 if scale <= 0:

@@ -15,6 +15,8 @@ from classifier.models.base import ModelError, number, numbers
 _LEAF = -1
 _Node = tuple[int, float, Any, Any]
 """Feature (-1 at a leaf), threshold or a leaf's value, left and right node."""
+_MOST_STEPS = 10_000
+"""From the roots to the deepest leaves, all trees together: about a millisecond a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class Trees:
             # Children stand after their parent, so there is no cycle.
             if name != _LEAF and (right[node] <= node + 1 or node + 1 >= len(value)):
                 raise ModelError(f"node {node}: its children must stand after it")
+        steps = _longest(roots, feature, right)
+        if steps > _MOST_STEPS:
+            raise ModelError(f"its trees take up to {steps} steps a request; at most {_MOST_STEPS} are allowed")
         nodes: list[_Node | None] = [None] * len(value)
         for node in range(len(value) - 1, -1, -1):
             name = feature[node]
@@ -81,6 +86,15 @@ class Trees:
             else:
                 means[node] = (means[node + 1] + means[self.right[node]]) / 2
         return means
+
+
+def _longest(roots: tuple[int, ...], feature: tuple[int, ...], right: tuple[int, ...]) -> int:
+    """Return the most nodes that one request can pass, by the depth of each node's subtree from the leaves up."""
+    depth = [1] * len(feature)
+    for node in range(len(feature) - 1, -1, -1):
+        if feature[node] != _LEAF:
+            depth[node] = 1 + max(depth[node + 1], depth[right[node]])
+    return sum(depth[root] for root in roots)
 
 
 def _indices(parameters: Mapping[str, object], name: str, size: int | None, low: int, high: int) -> tuple[int, ...]:

@@ -2,19 +2,23 @@
 
 What is learnt is `classifier.adapt`, which changes nothing unless pairs that it did not see are foretold better. A new
 classifier comes as a new version of the control document, so a rollback undoes it; thresholds are carried over to the new
-risks so that the same share of traffic passes them, and the tuning jobs go on from there.
+risks so that no larger share of traffic passes them, and the tuning jobs go on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from classifier.artefact import dump
+from classifier.risks import PRECISIONS
 from classifier.scoring import Trained
 from router.config.loop import TuningConfig
 from router.control.artefacts import Artefacts
@@ -107,9 +111,16 @@ class Retrainer:
             job["status"] = "kept" if "gain" in adaption.figures else "refused"
             return job
         day = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-        content = {**adaption.content, "name": f"{name[:40]}-own", "date": day, "data": f"{len(read.pairs)} pairs"}
-        data, made = dump(content)
         job["thresholds"] = carried(current, adaption.moved)
+        content = {
+            **adaption.content,
+            "name": f"{name[:40]}-own",
+            "date": day,
+            "data": f"{len(read.pairs)} pairs",
+            # What the old one recommended means nothing on the new risks, whoever takes the tuned ones away.
+            "thresholds": {"recommended": dict.fromkeys(PRECISIONS, 0.0) | job["thresholds"]},
+        }
+        data, made = dump(content)
         told |= {"to": made.version, "kind": made.kind, "thresholds_before": dict(current)}
         if dry_run:
             job["status"] = "dry_run"
@@ -127,9 +138,9 @@ class Retrainer:
 
 
 def carried(thresholds: Mapping[str, float], moved: Sequence[Moved]) -> dict[str, float]:
-    """Return thresholds on the new risks that as large a share of the pairs' requests passes as passed the old ones.
+    """Return the highest thresholds on the new risks that no more of the pairs' requests pass than passed the old ones.
 
-    Never above the highest risk of a pair: pairs come mostly of requests that a threshold let through, and say nothing of
+    Equal risks pass together or not at all. Never above the highest risk of a pair: pairs come mostly of requests that a threshold let through, and say nothing of
     others. All may go where all might. A precision without pairs gets 0: nobody knows.
     """
     found = {}
@@ -143,12 +154,17 @@ def carried(thresholds: Mapping[str, float], moved: Sequence[Moved]) -> dict[str
 
 def _quantile(rows: Sequence[Moved], weight: float) -> float:
     passed, last = 0.0, 0.0
-    for row in sorted(rows, key=lambda m: m.after):
-        passed += row.weight
+    # As it will be written: whatever a threshold lets through has to be counted under it.
+    for risk, alike in groupby(sorted((_written(row.after), row.weight) for row in rows), key=itemgetter(0)):
+        passed += sum(share for _, share in alike)
         if passed > weight + 1e-9:
             break
-        last = row.after
-    return round(last, 6)
+        last = risk
+    return last
+
+
+def _written(risk: float) -> float:
+    return min(1.0, math.ceil(risk * 1e6) / 1e6)
 
 
 def _adapt(own: Trained, pairs: Sequence[LearntPair]) -> Adaption:

@@ -54,11 +54,17 @@ def test_of_a_precision_without_pairs_nobody_knows() -> None:
     st.floats(0, 0.999),
 )
 def test_never_more_weight_passes_than_before(rows: list[tuple[float, float, float]], threshold: float) -> None:
-    some = [Moved("int4", before, round(after, 6), weight) for before, after, weight in rows]
+    some = [Moved("int4", before, after, weight) for before, after, weight in rows]
     found = carried({"int4": threshold}, some)["int4"]
-    # Where the new threshold is a risk above 0; equal risks pass together.
-    strictly = sum(m.weight for m in some if m.after < found)
-    assert strictly <= sum(m.weight for m in some if m.before <= threshold) + 1e-6
+    passing = sum(m.weight for m in some if 0.0 < m.after <= found)
+    assert passing <= sum(m.weight for m in some if m.before <= threshold) + 1e-6
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-9])
+def test_risks_that_no_threshold_tells_apart_are_not_let_through_by_the_few_that_passed(step: float) -> None:
+    rows = moved(*((i / 1000, 0.3 + i * step) for i in range(1000)))
+    threshold = carried({"int4": 0.05}, rows)["int4"]
+    assert sum(m.after <= threshold for m in rows) <= 51
 
 
 def entries(count: int, by: str, seed: int = 3) -> list[dict[str, Any]]:
@@ -144,6 +150,8 @@ async def test_automatic_mode_publishes_and_ends_what_was_made_for_other_risks(r
     assert dict(now.thresholds) == job["thresholds"]
     found = await Artefacts(redis).get(now.classifier)
     assert found.artefact.kind in ("adapted", load().artefact.kind)
+    # Whoever takes the tuned thresholds away opens nothing.
+    assert found.thresholds == {"fp8": 0.0, "int8": 0.0, "nvfp4": 0.0, "mxfp4": 0.0, **job["thresholds"]}
 
 
 async def test_a_proposal_is_approved_once_and_not_over_another_change(redis: Redis) -> None:
