@@ -125,7 +125,8 @@ class Retrainer:
         if dry_run:
             job["status"] = "dry_run"
             return job
-        job["classifier"], _ = await self._artefacts.put(data)
+        used = [t.classifier for t in document.groups.values() if t.classifier]
+        job["classifier"], _ = await self._artefacts.put(data, used)
         if settings.mode == "automatic" and tuning.canary is None and not tuning.paused:
             job["version"] = (await publish_classifier(self._documents, document, job, by=by)).version
             job["status"] = "published"
