@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from classifier.artefact import dump
+from classifier.artefact import ArtefactError, dump
 from classifier.risks import PRECISIONS
 from classifier.scoring import Trained
 from router.config.loop import TuningConfig
@@ -55,13 +55,16 @@ class Retrainer:
         self._clock = clock
 
     async def due(self, name: str, settings: TuningConfig, tuning: GroupTuning, state: Mapping[str, Any]) -> bool:
-        """Return whether enough pairs came since the last time. Raises RedisError, ArtefactError."""
+        """Return whether enough pairs came since the last time, for a classifier that can be had. Raises RedisError."""
         if not settings.retrain_pairs or name not in self.configured:
             return False
         since = float(state.get("retrained_at", 0.0))
         if self._clock() - since < settings.interval_s:
             return False
-        own = await self._own(name, tuning)
+        try:
+            own = await self._own(name, tuning)
+        except ArtefactError:
+            return False
         found = await self._read(name, own.artefact.version, since, settings.retrain_pairs)
         return len(found.pairs) >= settings.retrain_pairs
 
@@ -75,12 +78,10 @@ class Retrainer:
         dry_run: bool,
         job_id: str = "",
     ) -> dict[str, Any]:
-        """Run one job; return it as it is to be kept. `current`: thresholds that hold now. Raises RedisError, ArtefactError."""
+        """Run one job; return it as it is to be kept. `current`: thresholds that hold now. Raises RedisError, Conflict."""
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
         now = self._clock()
-        own = await self._own(name, tuning)
-        read = await self._read(name, own.artefact.version, now - settings.window_s, MOST_PAIRS)
         job: dict[str, Any] = {
             "id": job_id or new_id(),
             "kind": KIND,
@@ -95,6 +96,12 @@ class Retrainer:
             "bounds": None,
             "classifier": None,
         }
+        try:
+            own = await self._own(name, tuning)
+        except ArtefactError as error:
+            job["reason"] = str(error)
+            return job
+        read = await self._read(name, own.artefact.version, now - settings.window_s, MOST_PAIRS)
         told: dict[str, Any] = {
             "from": own.artefact.version,
             "read": {"pairs": len(read.pairs), "of_other_classifiers": read.others, "broken": read.broken},
@@ -104,6 +111,11 @@ class Retrainer:
             adaption = await asyncio.to_thread(_adapt, own, read.pairs)
         except ImportError as error:
             job["reason"] = f"retraining needs the extra `train` ({error.name} is missing)"
+            return job
+        except (ValueError, ArithmeticError) as error:
+            # Numbers of which nothing can be computed: other groups' tuning has to go on.
+            self._log.exception("retraining failed: group=%s", name)
+            job["reason"] = f"nothing can be computed of these pairs ({type(error).__name__})"
             return job
         told |= adaption.figures
         job["reason"] = adaption.reason
@@ -120,12 +132,17 @@ class Retrainer:
             # What the old one recommended means nothing on the new risks, whoever takes the tuned ones away.
             "thresholds": {"recommended": dict.fromkeys(PRECISIONS, 0.0) | job["thresholds"]},
         }
-        data, made = dump(content)
+        try:
+            data, made = dump(content)
+        except ArtefactError as error:
+            job.update(reason=f"what was learnt makes no artefact: {error}", thresholds=None)
+            return job
         told |= {"to": made.version, "kind": made.kind, "thresholds_before": dict(current)}
         if dry_run:
             job["status"] = "dry_run"
             return job
-        job["classifier"], _ = await self._artefacts.put(data)
+        used = [t.classifier for t in document.groups.values() if t.classifier]
+        job["classifier"], _ = await self._artefacts.put(data, used)
         if settings.mode == "automatic" and tuning.canary is None and not tuning.paused:
             job["version"] = (await publish_classifier(self._documents, document, job, by=by)).version
             job["status"] = "published"

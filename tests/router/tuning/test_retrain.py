@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from classifier import load
-from classifier.adapt import Moved
+from classifier.adapt import Adaption, Moved
 from classifier.features import NAMES
 from classifier.models import base_score
 from router.config.loop import TuningConfig
@@ -111,6 +111,9 @@ async def test_pairs_are_read_and_others_and_damaged_ones_counted(redis: Redis) 
         {**good[0], "seen": {**good[0]["seen"], "vector": vector[:-1]}},
         {**good[0], "seen": {**good[0]["seen"], "vector": "abc"}},
         {**good[0], "seen": []},
+        {**good[0], "seen": {**good[0]["seen"], "risk": 1.5}},
+        {**good[0], "seen": {**good[0]["seen"], "score": 1e300}},
+        {**good[0], "seen": {**good[0]["seen"], "vector": [1e308, *vector[1:]]}},
     ]
     await put(redis, [*good, *broken, *entries(2, "another"), {**good[0], "group": "h"}, {"group": "g", "value": 1}])
     await redis.xadd("bitgear:feedback", {"feedback": b"\xff{"})
@@ -188,3 +191,36 @@ async def test_it_is_due_when_so_many_pairs_came_since_the_last_time(redis: Redi
     assert await made.due("g", MODE["auto"], tuning, {})
     assert not await made.due("g", MODE["manual"], tuning, {})
     assert not await made.due("g", MODE["auto"], tuning, {"retrained_at": 4e9})
+
+
+async def test_a_classifier_that_is_lost_is_told_and_other_groups_are_tuned_on(redis: Redis) -> None:
+    lost = GroupTuning(classifier="1" * 64)
+    await ControlStore(redis).publish(ControlDocument(groups={"g": lost}), expected=0)
+    job = await run(redis, "auto")
+    assert job["status"] == "refused"
+    assert "111111111111 is not in Redis" in job["reason"]
+    assert not await retrainer(redis).due("g", MODE["auto"], lost, {})
+
+
+@pytest.mark.parametrize("broken", [ArithmeticError, ValueError])
+async def test_pairs_of_which_nothing_can_be_computed_are_told(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, broken: type[Exception]
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise broken("singular")
+
+    monkeypatch.setattr("classifier.adapt.adapt", fail)
+    job = await run(redis, "auto")
+    assert job["status"] == "refused"
+    assert broken.__name__ in job["reason"]
+
+
+async def test_what_makes_no_artefact_changes_nothing(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(*_: Any) -> Adaption:
+        return Adaption({**load().artefact.content, "calibration": {}}, "better", {}, moved((0.1, 0.2)))
+
+    monkeypatch.setattr("classifier.adapt.adapt", odd)
+    job = await run(redis, "auto")
+    assert (job["status"], job["classifier"], job["thresholds"]) == ("refused", None, None)
+    assert "makes no artefact" in job["reason"]
+    assert (await ControlStore(redis).current()).version == 0
