@@ -12,6 +12,7 @@ from typing import Any
 from classifier.calibration import Calibration
 from classifier.features import FEATURE_VERSION
 from classifier.models import Model, ModelError, build
+from classifier.risks import PRECISIONS
 from classifier.segments import Segments
 
 FORMAT = 1
@@ -19,6 +20,7 @@ FORMAT = 1
 FOLDER = Path(__file__).parent / "artefacts"
 """The artefacts shipped with the package."""
 _MAX_BYTES = 64 * 2**20
+_LONGEST_NAME = 128
 
 
 class ArtefactError(ValueError):
@@ -94,7 +96,11 @@ def parse(data: bytes, where: str) -> Artefact:
     found = content.get("format")
     if found != FORMAT:
         raise ArtefactError(f"{where}: format {found!r:.40}; this Bitgear reads format {FORMAT}")
-    if content.get("sha256") != digest(content):
+    try:
+        expected = digest(content)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{where}: {error}") from None
+    if content.get("sha256") != expected:
         raise ArtefactError(f"{where}: its content doesn't match its sha256; it was changed or damaged")
     return _parse(content, where)
 
@@ -115,6 +121,10 @@ def _parse(content: Mapping[str, Any], where: str) -> Artefact:
     listed = content.get("segments")
     if listed is not None and not isinstance(listed, dict):
         raise ArtefactError(f"{where}: `segments` must be an object")
+    # They stand in each decision and in logs.
+    if not all(0 < len(text) <= _LONGEST_NAME and text.isprintable() for text in (name, date)):
+        raise ArtefactError(f"{where}: `name` and `date` must be 1 to {_LONGEST_NAME} printable characters")
+    _check_thresholds(content.get("thresholds"), where)
     kind, parameters = model.get("kind"), model.get("parameters")
     if not isinstance(kind, str) or not isinstance(parameters, dict):
         raise ArtefactError(f"{where}: `model` needs a `kind` and `parameters`")
@@ -124,6 +134,8 @@ def _parse(content: Mapping[str, Any], where: str) -> Artefact:
         segments = Segments.from_content(listed) if isinstance(listed, dict) else None
     except ModelError as error:
         raise ArtefactError(f"{where}: {error}") from None
+    except (OverflowError, RecursionError) as error:
+        raise ArtefactError(f"{where}: holds numbers or lists that nothing can be made of: {error}") from None
     return Artefact(
         name=name,
         version=f"{name}-{date}-{content['sha256'][:8]}",
@@ -133,6 +145,20 @@ def _parse(content: Mapping[str, Any], where: str) -> Artefact:
         content=content,
         segments=segments,
     )
+
+
+def _check_thresholds(given: object, where: str) -> None:
+    """Raise where `recommended` is not a mapping of precisions to risks in [0, 1]: requests are let through by it."""
+    listed = given.get("recommended") if isinstance(given, dict) else None
+    if not isinstance(listed, dict):
+        raise ArtefactError(f"{where}: `thresholds` needs `recommended`")
+    for precision, value in listed.items():
+        if precision not in PRECISIONS:
+            raise ArtefactError(
+                f"{where}: thresholds: {precision[:40]!r} is no precision; known: {', '.join(PRECISIONS)}"
+            )
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ArtefactError(f"{where}: thresholds.{precision}: {value!r:.40} is not in [0, 1]")
 
 
 def _no_constant(text: str) -> float:

@@ -21,8 +21,8 @@ from classifier.models import Model, build
 MEMBERS = ("growing", "linear", "trees", "words")
 """What a blend is made of; `growing` because text added to a request can only raise it."""
 _SHARPNESS = 2.0
-_ENDS = (200,)
-_MORE_ENDS = (100, 200, 400)
+_WORDS_AT_ENDS = 40
+_ENDS = (100, 200, 400)
 _RIDGE = 30.0
 _WORD_RIDGE = 10.0
 _WORD_SMOOTHING = 4.0
@@ -212,7 +212,12 @@ def fit_words(examples: Examples, seed: int = 0) -> dict[str, object]:
     kept = {
         str(name): float(f"{weight:.4g}") for name, weight in zip(names, weights, strict=True) if abs(weight) > 1e-4
     }
-    return {"intercept": float(model.intercept_), "smoothing": _WORD_SMOOTHING, "weights": kept}
+    return {
+        "intercept": float(model.intercept_),
+        "smoothing": _WORD_SMOOTHING,
+        "weights": kept,
+        "ends": _WORDS_AT_ENDS,
+    }
 
 
 def _words(words: frozenset[bytes]) -> list[str]:
@@ -285,17 +290,17 @@ def blend_of(examples: Examples, fitted: Mapping[str, dict[str, object]]) -> dic
         model = examples.built(kind, fitted[kind])
         mean, scale = examples.spread([model.score(item) for item in examples.features])
         members.append({"kind": kind, "parameters": fitted[kind], "mean": mean, "scale": scale})
-    return {"members": members, "sharpness": _SHARPNESS, "ends": list(_ENDS)}
+    return {"members": members, "sharpness": _SHARPNESS, "ends": []}
 
 
 def fit_guarded(examples: Examples, seed: int = 0) -> dict[str, object]:
-    """The same blend, held to more of a text's beginnings and ends."""
+    """The same blend, held to a text's beginnings and ends."""
     return guarded_of(fit_blend(examples, seed))
 
 
 def guarded_of(blend: dict[str, object]) -> dict[str, object]:
     """Return the guarded form of a fitted blend."""
-    return {**blend, "ends": list(_MORE_ENDS)}
+    return {**blend, "ends": list(_ENDS)}
 
 
 FITTERS: Mapping[str, Callable[[Examples, int], dict[str, object]]] = {

@@ -166,7 +166,7 @@ class Worker:
                     if self._jobs is not None and self._control is not None
                     else None
                 ),
-                effect=dry_run(runtime, scorer.thresholds, password),
+                effect=dry_run(runtime, scorer.thresholds, password, lambda: self.serving),
             ),
             tokens,
             people_of(config.admin, log),

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import uvloop
+from redis import Redis
 
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
+from router.store.valkey import PrivateValkey
 from router.worker import Worker
 
 TOKEN = "the-operators-token"
@@ -106,6 +111,32 @@ async def running(
             task.cancel()
             raise AssertionError(f"the worker did not end within 60 s:\n{waiting}")
         task.result()
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> str:
+    """The interpreter that has vLLM: this one, or the one that BITGEAR_ENGINE_PYTHON names; without any, a skip."""
+    given = os.environ.get("BITGEAR_ENGINE_PYTHON")
+    if given is None and find_spec("vllm") is None:
+        pytest.skip("no vLLM here; BITGEAR_ENGINE_PYTHON can name an interpreter that has it")
+    return given or sys.executable
+
+
+@pytest.fixture(scope="module")
+def shared_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
+    """A Valkey server for all tests of a module."""
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(shared_valkey: PrivateValkey) -> str:
+    """Its URL; it is empty."""
+    with Redis.from_url(shared_valkey.url) as client:
+        client.flushall()
+    return shared_valkey.url
 
 
 @pytest.fixture

@@ -287,7 +287,7 @@ class World:
         outcome.first_token_at, outcome.last_token_at, outcome.ended = job.first_token, now, now
         outcome.usage = Usage(arrival.prompt_tokens, arrival.output_tokens)
         outcome.status = 200
-        replica.inflight -= 1
+        replica.end(now, float(arrival.prompt_tokens), outcome.sent_up, outcome.mark, computed=True)
         replica.success()
         replica.last_byte_at = now
         learn(outcome, now)

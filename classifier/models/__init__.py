@@ -51,7 +51,7 @@ REGISTRY: Mapping[str, Callable[[Mapping[str, object]], Model]] = {
     "embedding": Embedding.from_parameters,
     "head": Head.from_parameters,
     "blend": Blend.maker(build),
-    # Held to more of its ends.
+    # Held to the text's beginnings and ends.
     "guarded": Blend.maker(build),
     "adapted": Adapted.maker(build),
     "length": Length.from_parameters,

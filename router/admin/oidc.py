@@ -24,6 +24,8 @@ _LARGEST = 1_048_576
 """Bytes of a provider's answer."""
 _AGAIN_S = 30.0
 """Between two looks at the provider's keys, whatever tokens come."""
+_LONGEST_LOOK_S = 5.0
+"""For one answer of the provider."""
 _FRESH_S = 3600.0
 _LEEWAY_S = 30.0
 Fetch = Callable[[str], Awaitable[Any]]
@@ -50,7 +52,7 @@ class Oidc:
             return None
         try:
             head = jwt.get_unverified_header(token)
-        except (jwt.InvalidTokenError, ValueError):
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
             return None
         key = await self._key(head.get("kid"))
         if key is None:
@@ -65,7 +67,7 @@ class Oidc:
                 leeway=_LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except (jwt.InvalidTokenError, TypeError, ValueError) as error:
+        except (jwt.PyJWTError, TypeError, ValueError, RecursionError) as error:
             self._log.info("admin: a token of %s is refused: %s", self._config.issuer, error)
             return None
         return self._holder(claims)
@@ -73,10 +75,12 @@ class Oidc:
     def _holder(self, claims: Mapping[str, Any]) -> Holder | None:
         config = self._config
         name = claims.get(config.name_claim) or claims.get("sub")
-        if not isinstance(name, str) or not name:
+        # It stands in the audit log and on terminals.
+        if not isinstance(name, str) or not name or not name.isprintable():
             return None
         given = claims.get(config.role_claim)
-        roles = {given} if isinstance(given, str) else {r for r in given or () if isinstance(r, str)}
+        listed = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        roles = {role for role in listed if isinstance(role, str)}
         writes = bool(roles & set(config.write_roles))
         if not writes and config.read_roles and not roles & set(config.read_roles):
             return None
@@ -84,7 +88,10 @@ class Oidc:
 
     async def _key(self, name: Any) -> Any:
         known = None if name is None else str(name)
-        if self._clock() - self._got_at > _FRESH_S or (known is not None and known not in self._keys):
+        strange = known is not None and known not in self._keys
+        old = self._clock() - self._got_at > _FRESH_S
+        # Whose key is known need not wait while another one's look lasts: the provider may be slow.
+        if strange or (old and not (self._keys and self._one_at_a_time.locked())):
             async with self._one_at_a_time:
                 if self._clock() - self._tried_at > _AGAIN_S:
                     await self._look()
@@ -101,8 +108,10 @@ class Oidc:
             if where is None:
                 found = await self._fetch(config.issuer.rstrip("/") + "/.well-known/openid-configuration")
                 where = str(found["jwks_uri"])
+                if config.issuer.startswith("https:") and not where.startswith("https:"):
+                    raise ValueError("its keys are not at an https URL")
             keys = _keys(await self._fetch(where))
-        except (OSError, ValueError, KeyError, TypeError, jwt.PyJWTError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             # Keys that are known go on being good: a provider that is away locks nobody out.
             self._log.warning("admin: keys of %s cannot be had: %s", config.issuer, error)
             return
@@ -114,9 +123,11 @@ def _keys(content: Any) -> dict[str, Any]:
     for one in content["keys"]:
         if not isinstance(one, dict) or one.get("kty") == "oct" or one.get("use", "sig") != "sig":
             continue
+        if one.get("alg", _ALGORITHMS[0]) not in _ALGORITHMS:
+            continue
         try:
             key = jwt.PyJWK(one)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, TypeError, ValueError, LookupError, AttributeError):
             # A kind of key that is not known here is another token's.
             continue
         found[str(one.get("kid", ""))] = key
@@ -129,7 +140,9 @@ async def fetch_json(url: str) -> Any:
 
     try:
         async with (
-            httpx.AsyncClient(trust_env=False, timeout=5.0) as client,
+            # Whatever it sends, and however slowly.
+            asyncio.timeout(_LONGEST_LOOK_S),
+            httpx.AsyncClient(trust_env=False, timeout=_LONGEST_LOOK_S) as client,
             client.stream("GET", url) as answer,
         ):
             answer.raise_for_status()
@@ -138,8 +151,8 @@ async def fetch_json(url: str) -> Any:
                 body += piece
                 if len(body) > _LARGEST:
                     raise ValueError(f"{url}: more than {_LARGEST} bytes")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise OSError(f"{url}: {error or type(error).__name__}") from None
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        raise OSError(f"{url}: {error!s:.200}" if str(error) else f"{url}: {type(error).__name__}") from None
     import orjson
 
     return orjson.loads(body)

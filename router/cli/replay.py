@@ -53,7 +53,10 @@ def replay(
     chosen = load_config(policy) if policy is not None else current
     try:
         recommended = load(chosen.classifier.model, chosen.classifier.artefact).thresholds
-        found = effect(_events(current, events, redis, hours), chosen, recommended, group=group, limit=listed)
+        files = {name: settings.classifier for name, settings in chosen.groups.items() if settings.classifier}
+        own = {name: load(artefact=file).thresholds for name, file in files.items()}
+        kept = _events(current, events, redis, hours)
+        found = effect(kept, chosen, recommended, group=group, limit=listed, own=own)
     except (SourceError, ArtefactError) as error:
         fail(str(error), BAD_INPUT)
     if group is not None and not found.requests and not found.skipped:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,11 @@ class Artefacts:
         self._timeout_s = timeout_s
         self._known: dict[str, Trained] = {}
 
-    async def put(self, data: bytes) -> tuple[str, Trained]:
+    async def put(self, data: bytes, used: Collection[str] = (), *, keep: bool = True) -> tuple[str, Trained]:
         """Keep an artefact; return its SHA-256 and the classifier that it is.
 
-        Raises ArtefactError for one that would not load; RedisError, OSError or TimeoutError while Redis is away.
+        `used`: those that serve now, which no newer one pushes out. Not to `keep` it: only this process knows it, as one
+        of the last few, for a look at what it would do. Raises ArtefactError for one that would not load; RedisError, OSError or TimeoutError while Redis is away.
         """
         if len(data) > LARGEST:
             raise ArtefactError(f"the artefact is larger than {LARGEST >> 20} MiB")
@@ -47,10 +49,11 @@ class Artefacts:
         digest = str(found.artefact.content["sha256"])
         if self._client is None:
             raise ArtefactError("there is no Redis to keep it in")
-        async with asyncio.timeout(self._timeout_s):
-            await self._client.set(f"{_KEY}:{digest}", data)
-            await self._keep(digest)
-        await asyncio.to_thread(self._write, digest, data)
+        if keep:
+            async with asyncio.timeout(self._timeout_s):
+                await self._client.set(f"{_KEY}:{digest}", data)
+                await self._keep(digest, *used)
+            await asyncio.to_thread(self._write, digest, data, used)
         self._remember(digest, found)
         return digest, found
 
@@ -92,10 +95,10 @@ class Artefacts:
             return None, f", which is away ({type(error).__name__})"
         return (data.encode() if isinstance(data, str) else data), ""
 
-    async def _keep(self, digest: str) -> None:
-        """Note that it is wanted, and let go of those that nobody wanted for the longest time."""
+    async def _keep(self, *digests: str) -> None:
+        """Note that these are wanted, and let go of those that nobody wanted for the longest time."""
         assert self._client is not None
-        await self._client.zadd(f"{_KEY}s", {digest: time.time()})
+        await self._client.zadd(f"{_KEY}s", dict.fromkeys(digests, time.time()))
         for old in await self._client.zrange(f"{_KEY}s", 0, -KEPT - 1):
             name = old.decode() if isinstance(old, bytes) else str(old)
             await self._client.delete(f"{_KEY}:{name}")
@@ -112,9 +115,12 @@ class Artefacts:
         except OSError:
             return None
 
-    def _write(self, digest: str, data: bytes) -> None:
+    def _write(self, digest: str, data: bytes, used: Collection[str] = ()) -> None:
         if self._folder is None:
             return
+        for one in (digest, *used):
+            with contextlib.suppress(OSError):
+                os.utime(self._folder / f"{one}.json")
         path = self._folder / f"{digest}.json"
         if path.exists():
             return

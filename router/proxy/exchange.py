@@ -142,9 +142,8 @@ class Exchange:
         now, group = time.monotonic(), outcome.group
         running, waiting = replica.load(now, 10.0)
         outcome.running, outcome.queued = running + 1.0, waiting > 0.0
-        outcome.ahead, outcome.mark = replica.send(
-            now, group.prompt_tokens(outcome.units) if group is not None else 0.0
-        )
+        tokens, answered = group.prompt_tokens(outcome.units) if group is not None else 0, False
+        outcome.ahead, outcome.mark = replica.send(now, tokens)
         replica.requests += 1
         up = upstream_headers(headers, outcome.request_id, replica.headers, as_json=self._as_json)
         if outcome.trace is not None:
@@ -153,11 +152,13 @@ class Exchange:
             connection = await self._send(replica, method, path, up, request)
             try:
                 await self._receive(connection, variant, replica)
+                answered = outcome.status < 400
             finally:
                 self._connection = None
                 replica.pool.release(connection)
         finally:
-            replica.inflight -= 1
+            computed = answered or outcome.first_token_at is not None
+            replica.end(time.monotonic(), tokens, now, outcome.mark, computed=computed)
 
     async def _send(
         self, replica: Replica, method: bytes, path: bytes, headers: list[tuple[bytes, bytes]], request: bytes

@@ -107,10 +107,15 @@ class Builder:
         return Serving(document, runtime, fleet, decider, caching, self._scorer, own, missing, keys)
 
     async def check(self, last: Serving, document: ControlDocument) -> None:
-        """Raise BadDocument where `document` could not be applied whole."""
+        """Raise BadDocument where `document` could not be applied whole.
+
+        A classifier that is lost already keeps nobody from changing something else: a key may have to be revoked.
+        """
         made = await self.next(last, document)
-        if made.missing:
-            raise BadDocument([Mistake(f"groups.{name}.classifier", why) for name, why in made.missing.items()])
+        held = {name: tuning.classifier for name, tuning in last.document.groups.items()}
+        lost = {name: why for name, why in made.missing.items() if document.groups[name].classifier != held.get(name)}
+        if lost:
+            raise BadDocument([Mistake(f"groups.{name}.classifier", why) for name, why in lost.items()])
 
     async def _classifiers(
         self, config: Config, document: ControlDocument

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from router.config.schema import Config
@@ -16,6 +17,7 @@ from router.replay.rules import rules_of
 
 _LONGEST_LIST = 1000
 _GROUPS_TOLD = 20
+_STRANGE = "its group would have another classifier: that one's risks were not recorded"
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,17 @@ def effect(
     *,
     group: str | None = None,
     limit: int = _LONGEST_LIST,
+    own: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    strange: Collection[str] = (),
 ) -> Effect:
     """Return what `config` (and a control document's tuning) would have decided on these events.
 
-    `recommended`: the classifier's own thresholds. `group`: only this one's events. `limit`: how many moves are listed.
+    `recommended`: the classifier's own thresholds; `own`: those of groups with a classifier of their own. `group`: only
+    this one's events. `limit`: how many moves are listed. `strange`: groups that would have another classifier, whose
+    risks nobody recorded.
     Pure, one pass, memory does not grow with the events.
     """
-    rules = rules_of(config, recommended, document)
+    rules = rules_of(config, recommended, document, own)
     skipped: Counter[str] = Counter()
     moves: Counter[str] = Counter()
     shares: tuple[Counter[str], Counter[str]] = Counter(), Counter()
@@ -103,6 +109,9 @@ def effect(
         if group is not None and of != group and isinstance(of, str):
             if len(others) < _GROUPS_TOLD:
                 others.add(of)
+            continue
+        if isinstance(of, str) and of in strange:
+            skipped[_STRANGE] += 1
             continue
         try:
             one = recorded(event)

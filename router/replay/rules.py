@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from router.config.schema import Config
@@ -42,14 +43,19 @@ class Rules(NamedTuple):
         return explore(decision, exploration, one.dice, one.facts.max_risk)
 
 
-def rules_of(config: Config, recommended: Mapping[str, float], document: ControlDocument | None = None) -> Rules:
+def rules_of(
+    config: Config,
+    recommended: Mapping[str, float],
+    document: ControlDocument | None = None,
+    own: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> Rules:
     """Return the rules that a proxy with this configuration would have.
 
-    `recommended` are the classifier's thresholds, for precisions of which the configuration says nothing. `document` adds
-    tuned thresholds and canaries; its changes to the configuration must be in `config` already.
+    `recommended` are the classifier's thresholds, for precisions of which the configuration says nothing, and `own` those
+    of groups with a classifier of their own. `document` adds tuned thresholds and canaries; its changes to the configuration must be in `config` already.
     """
     chosen = document or ControlDocument()
-    names = {*config.groups, *chosen.groups}
+    names = {*config.groups, *chosen.groups, *own}
     scenarios = config.scenarios
     return Rules(
         policy=POLICIES[config.policy],
@@ -62,7 +68,7 @@ def rules_of(config: Config, recommended: Mapping[str, float], document: Control
                 ("edge", scenarios.edge),
             )
         },
-        groups={name: _group(name, config, recommended, chosen) for name in names},
+        groups={name: _group(name, config, own.get(name, recommended), chosen) for name in names},
         others=_group("", config, recommended, chosen),
     )
 

@@ -20,6 +20,7 @@ class Mark(NamedTuple):
 
     own: float = 0.0
     counted: float = 0.0
+    """What the counter says once all that had been sent is computed."""
 
 
 BEGINNING: Final = Mark()
@@ -47,12 +48,25 @@ class Prompts:
         between one's own.
         """
         ahead = self.backlog(now, per_token_s)
-        self._rate = self._faded(now) + tokens / MEMORY_S
-        others = min(_MOST_OTHERS, max(1.0, self._counted_rate / self._rate)) if self._rate else 1.0
-        self._backlog = ahead + tokens * others
-        self._at = now
+        self._move(now, self._faded(now) + tokens / MEMORY_S, 0.0)
+        self._backlog = ahead + tokens * self._others()
         self._own += tokens
         return ahead
+
+    def computed(self, now: float, mark: Mark, per_token_s: float) -> None:
+        """Note that the prompt sent at `mark` was computed, so what came before it was: only later ones can wait.
+
+        However wrong `per_token_s` is, no backlog outlives the requests that it is made of.
+        """
+        ahead = self.backlog(now, per_token_s) if per_token_s > 0.0 else self._backlog
+        self._move(now, self._faded(now), min(ahead, max(0.0, self._own - mark.own) * self._others()))
+
+    def take_back(self, now: float, tokens: float, sent: float, per_token_s: float) -> None:
+        """Note that a prompt sent at `sent` won't be computed: it was refused, or its server or client went away."""
+        ahead = self.backlog(now, per_token_s) if per_token_s > 0.0 else self._backlog
+        rate = max(0.0, self._faded(now) - tokens / MEMORY_S * math.exp(min(0.0, sent - now) / MEMORY_S))
+        self._move(now, rate, max(0.0, ahead - tokens * self._others()))
+        self._own -= tokens
 
     def backlog(self, now: float, per_token_s: float) -> float:
         """Return the tokens that are not computed yet, at `per_token_s` each."""
@@ -62,11 +76,13 @@ class Prompts:
 
     def rate(self, now: float) -> float:
         """Return the prompt tokens/s that come to the replica from everybody."""
-        return max(self._faded(now), self._counted_rate)
+        # Of a server whose counter cannot be read any more nobody knows: what it told fades.
+        silent = max(0.0, now - self._counter_at - MEMORY_S) if self._counted_rate else 0.0
+        return max(self._faded(now), self._counted_rate * math.exp(-silent / MEMORY_S))
 
-    def mark(self, now: float) -> Mark:
-        """Return what to compare a later moment with."""
-        return Mark(self._own, self._counted(now))
+    def mark(self, now: float, waiting: float = 0.0) -> Mark:
+        """Return what to compare a later moment with; `waiting`: tokens sent before, not computed yet and so not counted."""
+        return Mark(self._own, self._counted(now) + waiting)
 
     def since(self, mark: Mark, now: float) -> float:
         """Return the prompt tokens that came since then, from everybody."""
@@ -74,12 +90,21 @@ class Prompts:
 
     def count(self, now: float, counter: float) -> None:
         """Take in the server's counter of prompt tokens; one that fell belongs to a server that began anew."""
+        if not math.isfinite(counter):
+            return
         passed = now - self._counter_at
         if 0.0 < passed < math.inf:
             came = counter - self._counter if counter >= self._counter else counter
             keep = math.exp(-passed / MEMORY_S)
             self._counted_rate = self._counted_rate * keep + came / passed * (1.0 - keep)
         self._counter, self._counter_at = counter, now
+
+    def _move(self, now: float, rate: float, backlog: float) -> None:
+        self._at, self._rate, self._backlog = now, rate, backlog
+
+    def _others(self) -> float:
+        """How many tokens come from everybody for one that comes from here."""
+        return min(_MOST_OTHERS, max(1.0, self._counted_rate / self._rate)) if self._rate else 1.0
 
     def _counted(self, now: float) -> float:
         if not self._counted_rate:

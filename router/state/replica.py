@@ -69,7 +69,15 @@ class Replica:
         """Count a request that is sent now; return the prompt tokens ahead of it, and the moment for `Prompts.since`."""
         self.inflight += 1
         ahead = self.prompts.send(now, prompt_tokens, self.estimator.per_token_s)
-        return ahead, self.prompts.mark(now)
+        return ahead, self.prompts.mark(now, ahead + prompt_tokens)
+
+    def end(self, now: float, prompt_tokens: float, sent: float, mark: Mark, *, computed: bool) -> None:
+        """Count a request that has ended; `computed`: its prompt was, as a token of its answer showed."""
+        self.inflight -= 1
+        if computed:
+            self.prompts.computed(now, mark, self.estimator.per_token_s)
+        else:
+            self.prompts.take_back(now, prompt_tokens, sent, self.estimator.per_token_s)
 
     def read(self, now: float, metrics: VllmMetrics) -> None:
         """Take in what the server says of itself."""

@@ -198,11 +198,17 @@ def find_binary() -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the folders of owners that were killed; one whose server answers (of another container) is left alone."""
+    """Remove the folders of owners that were killed; one whose server answers (of another container) is left alone.
+
+    So is one that holds anything but a socket: somebody else may have named a folder like this.
+    """
     for folder in parent.glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).split("-")[0]
         if owner.isdigit() and not lives(int(owner)) and not _pong(folder / _SOCKET, _POLL_S * 10):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if all(path.name == _SOCKET for path in folder.iterdir()):
+                    (folder / _SOCKET).unlink(missing_ok=True)
+                    folder.rmdir()
 
 
 def _locked(path: Path) -> int | None:

@@ -126,7 +126,7 @@ class Quality:
         risk = {cell: risks[place] / sums[place] for place, cell in cells.items()}
         values = {place: self.fitted.whole[cell[0]].value(cell[1], risk[cell]) for place, cell in cells.items()}
         means = [math.fsum(v * of_block[place] for place, v in values.items()) for of_block in blocks]
-        setting = Setting(len(self._base), mass, risk, self._confidence, self.fitted, _between(means, self._of_block))
+        setting = Setting(len(self._base), mass, risk, self._confidence, self.fitted, between(means, self._of_block))
         return {name: estimator(setting) for name, estimator in ESTIMATORS.items()}
 
     def variants(self) -> dict[str, Estimate]:
@@ -152,7 +152,7 @@ class Quality:
         return found
 
 
-def _between(sums: Sequence[float], weights: Sequence[float]) -> float:
+def between(sums: Sequence[float], weights: Sequence[float]) -> float:
     """Return the variance of a weighted mean that blocks of time show: their sums of values, and of weights."""
     n = math.fsum(weights)
     mean = math.fsum(sums) / n

@@ -11,6 +11,9 @@ from redis.asyncio import Redis
 from classifier.features import NAMES
 from router.tuning.dataset import newest_first
 
+_LARGEST = 1e9
+"""Of scores and features: what is further away would drown all others."""
+
 
 class LearntPair(NamedTuple):
     """One pair: how much worse the lower precision's answer was, and the request's numbers; see `classifier.adapt.Seen`."""
@@ -63,9 +66,12 @@ async def read_pairs(
 def _pair(entry: Mapping[str, Any], seen: Mapping[str, Any]) -> LearntPair:
     value, reference = float(entry["value"]), float(entry["reference"])
     drawn, vector = float(entry["shadow_propensity"]), tuple(float(v) for v in seen["vector"])
-    if not (0.0 <= value <= 1.0 and 0.0 <= reference <= 1.0 and 0.0 < drawn <= 1.0):
+    risk, score = float(seen["risk"]), float(seen["score"])
+    if not (0.0 <= value <= 1.0 and 0.0 <= reference <= 1.0 and 0.0 < drawn <= 1.0 and 0.0 <= risk <= 1.0):
         raise ValueError("out of range")
     if len(vector) != len(NAMES):
         raise ValueError("features of another version")
+    if not all(abs(number) <= _LARGEST for number in (score, *vector)):
+        raise ValueError("no features that a request can have")
     worse = max(0.0, reference - value)
-    return LearntPair(str(seen["precision"]), worse, float(seen["risk"]), float(seen["score"]), vector, 1.0 / drawn)
+    return LearntPair(str(seen["precision"]), worse, risk, score, vector, 1.0 / drawn)

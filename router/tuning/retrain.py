@@ -2,19 +2,23 @@
 
 What is learnt is `classifier.adapt`, which changes nothing unless pairs that it did not see are foretold better. A new
 classifier comes as a new version of the control document, so a rollback undoes it; thresholds are carried over to the new
-risks so that the same share of traffic passes them, and the tuning jobs go on from there.
+risks so that no larger share of traffic passes them, and the tuning jobs go on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from classifier.artefact import dump
+from classifier.artefact import ArtefactError, dump
+from classifier.risks import PRECISIONS
 from classifier.scoring import Trained
 from router.config.loop import TuningConfig
 from router.control.artefacts import Artefacts
@@ -51,13 +55,16 @@ class Retrainer:
         self._clock = clock
 
     async def due(self, name: str, settings: TuningConfig, tuning: GroupTuning, state: Mapping[str, Any]) -> bool:
-        """Return whether enough pairs came since the last time. Raises RedisError, ArtefactError."""
+        """Return whether enough pairs came since the last time, for a classifier that can be had. Raises RedisError."""
         if not settings.retrain_pairs or name not in self.configured:
             return False
         since = float(state.get("retrained_at", 0.0))
         if self._clock() - since < settings.interval_s:
             return False
-        own = await self._own(name, tuning)
+        try:
+            own = await self._own(name, tuning)
+        except ArtefactError:
+            return False
         found = await self._read(name, own.artefact.version, since, settings.retrain_pairs)
         return len(found.pairs) >= settings.retrain_pairs
 
@@ -71,12 +78,10 @@ class Retrainer:
         dry_run: bool,
         job_id: str = "",
     ) -> dict[str, Any]:
-        """Run one job; return it as it is to be kept. `current`: thresholds that hold now. Raises RedisError, ArtefactError."""
+        """Run one job; return it as it is to be kept. `current`: thresholds that hold now. Raises RedisError, Conflict."""
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
         now = self._clock()
-        own = await self._own(name, tuning)
-        read = await self._read(name, own.artefact.version, now - settings.window_s, MOST_PAIRS)
         job: dict[str, Any] = {
             "id": job_id or new_id(),
             "kind": KIND,
@@ -91,6 +96,12 @@ class Retrainer:
             "bounds": None,
             "classifier": None,
         }
+        try:
+            own = await self._own(name, tuning)
+        except ArtefactError as error:
+            job["reason"] = str(error)
+            return job
+        read = await self._read(name, own.artefact.version, now - settings.window_s, MOST_PAIRS)
         told: dict[str, Any] = {
             "from": own.artefact.version,
             "read": {"pairs": len(read.pairs), "of_other_classifiers": read.others, "broken": read.broken},
@@ -101,20 +112,37 @@ class Retrainer:
         except ImportError as error:
             job["reason"] = f"retraining needs the extra `train` ({error.name} is missing)"
             return job
+        except (ValueError, ArithmeticError) as error:
+            # Numbers of which nothing can be computed: other groups' tuning has to go on.
+            self._log.exception("retraining failed: group=%s", name)
+            job["reason"] = f"nothing can be computed of these pairs ({type(error).__name__})"
+            return job
         told |= adaption.figures
         job["reason"] = adaption.reason
         if adaption.content is None:
             job["status"] = "kept" if "gain" in adaption.figures else "refused"
             return job
         day = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-        content = {**adaption.content, "name": f"{name[:40]}-own", "date": day, "data": f"{len(read.pairs)} pairs"}
-        data, made = dump(content)
         job["thresholds"] = carried(current, adaption.moved)
+        content = {
+            **adaption.content,
+            "name": f"{name[:40]}-own",
+            "date": day,
+            "data": f"{len(read.pairs)} pairs",
+            # What the old one recommended means nothing on the new risks, whoever takes the tuned ones away.
+            "thresholds": {"recommended": dict.fromkeys(PRECISIONS, 0.0) | job["thresholds"]},
+        }
+        try:
+            data, made = dump(content)
+        except ArtefactError as error:
+            job.update(reason=f"what was learnt makes no artefact: {error}", thresholds=None)
+            return job
         told |= {"to": made.version, "kind": made.kind, "thresholds_before": dict(current)}
         if dry_run:
             job["status"] = "dry_run"
             return job
-        job["classifier"], _ = await self._artefacts.put(data)
+        used = [t.classifier for t in document.groups.values() if t.classifier]
+        job["classifier"], _ = await self._artefacts.put(data, used)
         if settings.mode == "automatic" and tuning.canary is None and not tuning.paused:
             job["version"] = (await publish_classifier(self._documents, document, job, by=by)).version
             job["status"] = "published"
@@ -127,9 +155,9 @@ class Retrainer:
 
 
 def carried(thresholds: Mapping[str, float], moved: Sequence[Moved]) -> dict[str, float]:
-    """Return thresholds on the new risks that as large a share of the pairs' requests passes as passed the old ones.
+    """Return the highest thresholds on the new risks that no more of the pairs' requests pass than passed the old ones.
 
-    Never above the highest risk of a pair: pairs come mostly of requests that a threshold let through, and say nothing of
+    Equal risks pass together or not at all. Never above the highest risk of a pair: pairs come mostly of requests that a threshold let through, and say nothing of
     others. All may go where all might. A precision without pairs gets 0: nobody knows.
     """
     found = {}
@@ -143,12 +171,17 @@ def carried(thresholds: Mapping[str, float], moved: Sequence[Moved]) -> dict[str
 
 def _quantile(rows: Sequence[Moved], weight: float) -> float:
     passed, last = 0.0, 0.0
-    for row in sorted(rows, key=lambda m: m.after):
-        passed += row.weight
+    # As it will be written: whatever a threshold lets through has to be counted under it.
+    for risk, alike in groupby(sorted((_written(row.after), row.weight) for row in rows), key=itemgetter(0)):
+        passed += sum(share for _, share in alike)
         if passed > weight + 1e-9:
             break
-        last = row.after
-    return round(last, 6)
+        last = risk
+    return last
+
+
+def _written(risk: float) -> float:
+    return min(1.0, math.ceil(risk * 1e6) / 1e6)
 
 
 def _adapt(own: Trained, pairs: Sequence[LearntPair]) -> Adaption:

@@ -107,6 +107,7 @@ class Tuner:
         tuning = document.groups.get(name, GroupTuning())
         state = await self._jobs.state(name)
         now = self._clock()
+        await self._note_classifier(name, tuning, state, now)
         if wish is not None:
             by, job = str(wish.get("by", BY)), str(wish.get("job", ""))
             if wish.get("kind") == KIND:
@@ -122,6 +123,19 @@ class Tuner:
         finally:
             # Reading tens of thousands of records takes seconds: never a core's whole time.
             self._rests[name] = now + min(LONGEST_REST_S, PACE * (time.process_time() - began))
+
+    async def _note_classifier(self, name: str, tuning: GroupTuning, state: dict[str, Any], now: float) -> None:
+        """Leave out what was recorded before the group's classifier changed, whoever changed it: risks meant something else."""
+        configured = self.retrainer.configured.get(name) if self.retrainer is not None else None
+        serves = tuning.classifier or (str(configured.artefact.content["sha256"]) if configured is not None else "")
+        known = state.get("classifier")
+        if known == serves:
+            return
+        state["classifier"] = serves
+        if known is not None or tuning.classifier:
+            state.update(data_since=now, guard_since=now)
+            state.pop("expected", None)
+        await self._jobs.set_state(name, state)
 
     async def _look(
         self,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_damaged_files_are_refused(tmp_path: Path, text: str, message: str) -> N
         (("calibration", "low"), [0.0], f"expected {len(NAMES)} numbers, found 1"),
         (("calibration",), None, "must be objects"),
         (("name",), 3, "must be strings"),
+        (("name",), "x\r\ny: z", "printable"),
+        (("name",), "x" * 129, "printable"),
+        (("date",), "", "printable"),
+        (("thresholds",), None, "needs `recommended`"),
+        (("thresholds", "recommended"), [0.1], "needs `recommended`"),
+        (("thresholds", "recommended"), {"int4": "0.1"}, "thresholds.int4"),
+        (("thresholds", "recommended"), {"int4": 1.5}, "thresholds.int4"),
+        (("thresholds", "recommended"), {"int3": 0.1}, "'int3' is no precision"),
+        (("calibration", "mean"), 10**400, "nothing can be made of"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(
@@ -101,6 +111,54 @@ def test_parts_that_do_not_fit_are_refused(
         target = target[key]
     target[where[-1]] = value
     with pytest.raises(ArtefactError, match=message):
+        read(written(tmp_path / "x.json", content))
+
+
+def test_a_number_that_json_reads_as_infinite_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = written(tmp_path / "x.json", content)
+    path.write_text(path.read_text().replace('"format": 1', '"more": 1e999, "format": 1'))
+    with pytest.raises(ArtefactError, match="not JSON compliant"):
+        read(path)
+
+
+def _leaf(roots: int) -> dict[str, Any]:
+    return {"start": 0.0, "value": [0.0], "feature": [-1], "right": [0], "roots": [0] * roots}
+
+
+def _chain(length: int) -> dict[str, Any]:
+    nodes = [*range(2 * length + 1)]
+    return {
+        "start": 0.0,
+        "value": [1e9] * len(nodes),
+        "feature": [0] * length + [-1] * (length + 1),
+        "right": [length + 1 + i if i else length + 1 for i in range(length)] + [0] * (length + 1),
+        "roots": [0],
+    }
+
+
+@pytest.mark.parametrize("made", [_leaf, _chain])
+def test_trees_that_would_hold_every_request_up_are_refused(
+    tmp_path: Path, content: dict[str, Any], made: Callable[[int], dict[str, Any]]
+) -> None:
+    for size in (9_000, 11_000):
+        content["model"] = {"kind": "trees", "parameters": made(size)}
+        path = written(tmp_path / "x.json", content)
+        if size < 10_000:
+            assert read(path).kind == "trees"
+        else:
+            with pytest.raises(ArtefactError, match="steps a request"):
+                read(path)
+
+
+def test_models_made_of_others_do_not_nest(tmp_path: Path, content: dict[str, Any]) -> None:
+    linear = {"intercept": 0.0, **{n: [0.0] * len(NAMES) for n in ("weights", "centre", "low", "high")}}
+    whole = content["model"]
+    correction = {"mean": 0.0, "scale": 1.0, "clip": 1.0, "weight": 1.0, "linear": linear}
+    content["model"] = {"kind": "adapted", "parameters": {"base": whole, **correction}}
+    assert read(written(tmp_path / "x.json", content)).kind == "adapted"
+    member = {**content["model"], "mean": 0.0, "scale": 1.0}
+    content["model"] = {"kind": "blend", "parameters": {"members": [member], "sharpness": 1.0, "ends": [100]}}
+    with pytest.raises(ArtefactError, match="of a single model"):
         read(written(tmp_path / "x.json", content))
 
 

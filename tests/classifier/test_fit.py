@@ -46,7 +46,8 @@ ONE_MEMBER: dict[str, object] = {
 
 
 def test_every_registered_model_has_a_fitter() -> None:
-    assert set(FITTERS) == set(REGISTRY)
+    # An adapted model is fitted to answers of one's own traffic (`classifier.adapt`).
+    assert set(FITTERS) == set(REGISTRY) - {"adapted"}
 
 
 @pytest.mark.parametrize("kind", PLAIN)
@@ -137,17 +138,32 @@ def test_a_blend_is_a_smooth_maximum_of_standardised_scores() -> None:
     assert Blend(three, 15.0).contributions(seen)["word"] == pytest.approx(5.0 / 2, abs=0.01)
 
 
-def test_no_member_is_left_far_below() -> None:
-    """However easy the others find it, a blend stays near the member that finds it hardest."""
-    one = members(("growing", {b"prove": 1.5}), ("b", {b"prove": -3.0}), ("c", {b"prove": -3.0}))
-    score = Blend(one, 2.0).score(extract(view({"prompt": "prove"})))
-    assert 1.5 - math.log(3) / 2 <= score <= 1.5
+def test_no_member_is_left_far_below_and_growing_never() -> None:
+    """However easy the others find it, a blend stays near the member that finds it hardest, and not under the steady one."""
+    others: tuple[tuple[str, dict[bytes, float]], ...] = (("b", {b"prove": -3.0}), ("c", {b"prove": -3.0}))
+    seen = extract(view({"prompt": "prove"}))
+    assert 1.5 - math.log(3) / 2 <= Blend(members(("a", {b"prove": 1.5}), *others), 2.0).score(seen) < 1.4
+    held = Blend(members(("growing", {b"prove": 1.5}), *others), 2.0)
+    assert held.score(seen) == 1.5
+    assert held.contributions(seen) == {"prove": 1.5}
+
+
+def test_words_are_held_to_those_at_either_end() -> None:
+    given = {"intercept": 0.0, "smoothing": 1.0, "weights": {"prove": 3.0, "sea": -3.0}, "ends": 4}
+    model, free = build("words", given), build("words", {**given, "ends": 0})
+    hard = "now prove it all"
+    alone = model.score(extract(view({"prompt": hard})))
+    for text in (hard + " sea" * 3 + " so it is", "so it is sea sea " + hard):
+        seen = extract(view({"prompt": text}))
+        assert free.score(seen) == 0.0
+        assert model.score(seen) == alone > 1
+        assert model.contributions(seen) == {"'prove'": pytest.approx(alone)}
 
 
 def test_a_blend_is_held_to_both_ends_of_the_text() -> None:
     hard = "Now prove what I said about that number, and then show it. " * 2
     easy = "The sea is wide and the sky is blue, as we have seen it. " * 2
-    both = members(("growing", {b"number": 0.5}), ("words", {b"prove": 2.0, b"sea": -3.0}))
+    both = members(("growing", {b"number": -2.0}), ("words", {b"prove": 2.0, b"sea": -3.0}))
     free, held = Blend(both, 2.0), Blend(both, 2.0, (100,))
     alone = held.score(extract(view({"prompt": hard})))
     for text in (hard + easy, easy + hard, easy + hard + easy):
@@ -185,9 +201,11 @@ def test_trees_that_could_not_end_are_refused(change: dict[str, object], message
 @pytest.mark.parametrize(
     ("kind", "parameters"),
     [
-        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": {"a": "b"}}),
-        ("words", {"intercept": 0.0, "smoothing": 0.0, "weights": {}}),
-        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": []}),
+        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": {"a": "b"}, "ends": 0}),
+        ("words", {"intercept": 0.0, "smoothing": 0.0, "weights": {}, "ends": 0}),
+        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": [], "ends": 0}),
+        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": {}}),
+        ("words", {"intercept": 0.0, "smoothing": 1.0, "weights": {}, "ends": 0.5}),
         ("blend", {"members": []}),
         ("blend", {"members": [{"kind": "blend", "parameters": {"members": []}}]}),
         ("blend", {"members": [{"kind": "length", "parameters": {}, "mean": 0, "scale": 0}]}),

@@ -50,8 +50,9 @@ def routes(admin: Admin) -> APIRouter:
         dry_run: bool = False,
     ) -> ChangedView:
         _view(admin, name)
+        used = [t.classifier for t in admin.serving().document.groups.values() if t.classifier]
         try:
-            digest, found = await admin.artefacts.put(orjson.dumps(artefact))
+            digest, found = await admin.artefacts.put(orjson.dumps(artefact), used, keep=not dry_run)
         except (ArtefactError, TypeError) as error:
             raise Problem(422, str(error)) from None
         except (RedisError, OSError, TimeoutError):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import httpx
@@ -23,15 +21,6 @@ PRECISIONS = ("fp16", "int8", "int4")
 START_S = 500.0
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    """The interpreter that has vLLM: this one, or the one that BITGEAR_ENGINE_PYTHON names."""
-    given = os.environ.get("BITGEAR_ENGINE_PYTHON")
-    if given is None and importlib.util.find_spec("vllm") is None:
-        pytest.skip("no vLLM here; BITGEAR_ENGINE_PYTHON can name an interpreter that has it")
-    return given or sys.executable
-
-
 def _ask(spec: ProcessSpec) -> dict[str, object]:
     return {
         "model": spec.name.partition("/")[0],
@@ -42,7 +31,7 @@ def _ask(spec: ProcessSpec) -> dict[str, object]:
     }
 
 
-async def test_three_precisions_answer(python: str, tmp_path: Path) -> None:
+async def test_three_precisions_answer(engine_python: str, tmp_path: Path) -> None:
     # A home of its own for logs; made models may be shared between runs.
     home = Path(os.environ.get("BITGEAR_TEST_HOME", tmp_path / "home"))
     backends = [
@@ -50,10 +39,10 @@ async def test_three_precisions_answer(python: str, tmp_path: Path) -> None:
         for p in PRECISIONS
     ]
     steps: list[str] = []
-    await prepare("tiny", "tiny", backends, home=home, python=python, progress=lambda m, _: steps.append(m))
-    machine: Machine = detect(python)
+    await prepare("tiny", "tiny", backends, home=home, python=engine_python, progress=lambda m, _: steps.append(m))
+    machine: Machine = detect(engine_python)
     plans: list[VariantPlan] = plan_group(
-        "tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18500), python=python
+        "tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18500), python=engine_python
     )
     specs = [s for p in plans for s in p.processes]
     async with httpx.AsyncClient(timeout=120) as client:

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
-from redis import Redis
 
-from router.store.valkey import PrivateValkey
 from tests.conftest import TOKEN, Bitgear
 from tests.support.upstream import ScriptedUpstream, Send
 from tests.support.wire import ChatWire, json_response
 
 Start = Callable[..., Awaitable[Bitgear]]
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def redis_url(valkey: PrivateValkey) -> str:
-    with Redis.from_url(valkey.url) as client:
-        client.flushall()
-    return valkey.url
 
 
 @pytest.fixture

@@ -63,12 +63,14 @@ async def test_thresholds_set_afterwards_leave_the_classifier_in_place(operator:
     assert (await operator("GET", PATH)).json()["sha256"] == CONSTANT["sha256"]
 
 
-async def test_a_dry_run_changes_nothing(operator: Operator) -> None:
+async def test_a_dry_run_changes_nothing(operator: Operator, redis_url: str) -> None:
     shared = await risks(operator.gear.url)
     told = (await operator("PUT", f"{PATH}?dry_run=true", CONSTANT)).json()
     assert told["dry_run"]
     assert told["diff"]
     assert await risks(operator.gear.url) == shared
+    async with Redis.from_url(redis_url) as redis:
+        assert await redis.keys("bitgear:classifier*") == []
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,21 @@ async def test_a_rollback_to_a_classifier_that_is_lost_is_refused(operator: Oper
     assert "groups.g.classifier" in answer.text
 
 
+async def test_a_lost_classifier_keeps_nobody_from_changing_something_else(operator: Operator, redis_url: str) -> None:
+    assert (await operator("PUT", PATH, CONSTANT)).status_code == 200
+    async with Redis.from_url(redis_url) as redis:
+        await redis.delete(f"bitgear:classifier:{CONSTANT['sha256']}")
+    operator.gear.worker._artefacts._known.clear()
+    patch = {"scenarios": {"realtime": {"ttft_ms": 9}}}
+    assert (await operator("PATCH", "/admin/config", patch, if_match="*")).status_code == 200
+    serving = operator.gear.worker.serving
+    assert serving.config.scenarios.realtime.ttft_ms == 9
+    assert list(serving.missing) == ["g"]
+    # Its group can have another one.
+    assert (await operator("PUT", PATH, LENGTH)).status_code == 200
+    assert operator.gear.worker.serving.missing == {}
+
+
 async def test_the_configuration_names_a_groups_file_and_a_change_of_it_is_taken(
     bitgear: Start, up: ScriptedUpstream, redis_url: str, tmp_path: Path
 ) -> None:
@@ -155,7 +172,7 @@ async def test_the_configuration_names_a_groups_file_and_a_change_of_it_is_taken
 
 
 async def test_a_worker_that_starts_without_redis_goes_on_with_its_copy(
-    bitgear: Start, up: ScriptedUpstream, valkey: PrivateValkey, redis_url: str, tmp_path: Path
+    bitgear: Start, up: ScriptedUpstream, shared_valkey: PrivateValkey, redis_url: str, tmp_path: Path
 ) -> None:
     control = str(tmp_path / "control.json")
     config = configured(up.url, redis={"timeout_s": 5.0})

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.admin.holder import Holder
-from router.admin.oidc import Oidc
+from router.admin.oidc import Oidc, fetch_json
 from router.config.admin import OidcConfig
 from tests.conftest import TOKEN, Bitgear
 from tests.support.client import fetch
@@ -99,6 +99,11 @@ async def test_roles_say_what_somebody_may_do(provider: Provider) -> None:
         {"nbf": time.time() + 3600},
         {"email": None, "sub": None},
         {"email": 7, "sub": 7},
+        {"email": "operator\n\x1b[2J"},
+        {"groups": 7},
+        {"groups": True},
+        {"groups": {"ops": 1}},
+        {"groups": [["ops"], 7, None]},
     ],
 )
 async def test_what_a_token_says_must_be_for_bitgear_and_now(provider: Provider, claims: dict[str, Any]) -> None:
@@ -152,6 +157,64 @@ async def test_a_provider_that_is_away_locks_nobody_out_whose_key_is_known(provi
     assert await fresh.holder(token()) is None
 
 
+async def test_whose_key_is_known_waits_for_no_look_that_another_one_waits_for(provider: Provider) -> None:
+    now, slow, asked = [1000.0], asyncio.Event(), asyncio.Event()
+
+    async def fetch_slowly(url: str) -> Any:
+        if now[0] > 1000.0:
+            asked.set()
+            await slow.wait()
+        return await provider(url)
+
+    found = Oidc(CONFIG, fetch_slowly, logging.getLogger("test"), lambda: now[0])
+    assert await found.holder(token()) is not None
+    now[0] = 9000.0
+    looking = asyncio.create_task(found.holder(token(OTHER, "b")))
+    await asked.wait()
+    async with asyncio.timeout(10):
+        assert await found.holder(token()) == Holder("ann@example", True)
+    slow.set()
+    assert await looking is None
+    assert provider.looks == 2
+
+
+@pytest.mark.parametrize("odd", [{"alg": ["a"]}, {"n": 5}, {"n": "!"}, {"kty": []}, {"use": ["sig"]}, {"alg": "none"}])
+async def test_one_odd_key_spoils_no_other(odd: dict[str, Any]) -> None:
+    provider = Provider({**jwk(OTHER, "odd"), **odd}, jwk(RSA, "a"))
+    assert await oidc(provider).holder(token()) is not None
+
+
+@pytest.mark.parametrize("where", ["http://id.example/keys", "file:///etc/keys"])
+async def test_keys_of_a_safe_provider_are_not_taken_from_an_unsafe_place(where: str) -> None:
+    async def unsafe(url: str) -> Any:
+        return {"jwks_uri": where} if "well-known" in url else {"keys": [jwk(RSA, "a")]}
+
+    assert await Oidc(CONFIG, unsafe, logging.getLogger("test")).holder(token()) is None
+
+
+async def test_a_deep_header_is_refused(provider: Provider) -> None:
+    for deep in (b"[" * 11_000, b'{"alg":"RS256","kid":"a","x":' + b'{"a":' * 2000 + b"1" + b"}" * 2001):
+        head = base64.urlsafe_b64encode(deep).rstrip(b"=")
+        assert await oidc(provider).holder(head + b".e30.AA") is None
+
+
+async def test_a_provider_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.admin.oidc._LONGEST_LOOK_S", 0.3)
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(OSError, match="TimeoutError"):
+            async with asyncio.timeout(30):
+                await fetch_json(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys")
+
+
 async def test_a_token_without_a_keys_name_needs_a_single_key(provider: Provider) -> None:
     assert await oidc(provider).holder(token(kid=None)) is None
     assert await oidc(Provider(jwk(RSA, "a"))).holder(token(kid=None)) is not None
@@ -160,7 +223,7 @@ async def test_a_token_without_a_keys_name_needs_a_single_key(provider: Provider
 @pytest.mark.parametrize("keys", [None, [], {}, {"keys": 7}, {"keys": [7]}, {"keys": [{"kty": "RSA"}]}, "text"])
 async def test_odd_answers_of_a_provider_are_no_keys(keys: Any) -> None:
     async def odd(url: str) -> Any:
-        return {"jwks_uri": "x"} if "well-known" in url else keys
+        return {"jwks_uri": "https://id.example/x"} if "well-known" in url else keys
 
     assert await Oidc(CONFIG, odd, logging.getLogger("test")).holder(token()) is None
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,26 +25,19 @@ PRECISIONS = ("fp16", "int8", "int4")
 START_S = 600.0
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    """The interpreter that has vLLM: this one, or the one that BITGEAR_ENGINE_PYTHON names."""
-    given = os.environ.get("BITGEAR_ENGINE_PYTHON")
-    if given is None and importlib.util.find_spec("vllm") is None:
-        pytest.skip("no vLLM here; BITGEAR_ENGINE_PYTHON can name an interpreter that has it")
-    return given or sys.executable
-
-
 async def test_answers_and_scores_of_three_precisions(
-    python: str, prompts_file: Callable[[int], Path], tmp_path: Path
+    engine_python: str, prompts_file: Callable[[int], Path], tmp_path: Path
 ) -> None:
     home = Path(os.environ.get("BITGEAR_TEST_HOME", tmp_path / "home"))
     backends = [
         BackendSettings.model_validate({"precision": p, "kind": "vllm", "vllm": {"max_model_len": 256}})
         for p in PRECISIONS
     ]
-    await prepare("tiny", "tiny", backends, home=home, python=python, progress=lambda *_: None)
-    machine = detect(python)
-    plans = plan_group("tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18700), python=python)
+    await prepare("tiny", "tiny", backends, home=home, python=engine_python, progress=lambda *_: None)
+    machine = detect(engine_python)
+    plans = plan_group(
+        "tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18700), python=engine_python
+    )
     specs = [s for p in plans for s in p.processes]
     async with httpx.AsyncClient(timeout=300) as client:
 

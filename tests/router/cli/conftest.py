@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.router.cli.processes import Running, alive
+from tests.support.admin import FakeAdmin, fake_admin
 
 
 @pytest.fixture
@@ -29,6 +30,12 @@ def bitgear(tmp_path: Path) -> Iterator[Callable[..., Running]]:
             one.process.wait()
             for process in alive(family):
                 process.kill()
+
+
+@pytest.fixture
+def admin() -> Iterator[FakeAdmin]:
+    with fake_admin() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

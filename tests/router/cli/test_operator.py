@@ -2,66 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from router.cli.main import app
 from router.cli.operator import operator, write_own
+from tests.support.admin import FakeAdmin
 
 CHANGED = {"version": 7, "dry_run": False, "diff": [{"path": "config.x", "before": 1, "after": 2}]}
 
 
-class _Admin(ThreadingHTTPServer):
-    asked: list[tuple[str, str, Any, str | None]]
-    answer: Any = CHANGED
+@pytest.fixture(autouse=True)
+def _changed(admin: FakeAdmin) -> None:
+    admin.answer = CHANGED
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Admin
-
-    def _any(self) -> None:
-        length = int(self.headers["content-length"] or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        self.server.asked.append((self.command, self.path, body, self.headers["authorization"]))
-        data = json.dumps(self.server.answer).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def admin() -> Iterator[_Admin]:
-    server = _Admin(("127.0.0.1", 0), _Handler)
-    server.asked = []
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def run(admin: _Admin, *arguments: str) -> str:
-    address = f"http://127.0.0.1:{admin.server_port}/"
-    result = CliRunner().invoke(app, ["admin", *arguments, "--url", address, "--token", "t"])
+def run(admin: FakeAdmin, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["admin", *arguments, "--url", f"{admin.url}/", "--token", "t"])
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_each_command_asks_the_right_thing(admin: _Admin, tmp_path: Path) -> None:
+def test_each_command_asks_the_right_thing(admin: FakeAdmin, tmp_path: Path) -> None:
     patch = tmp_path / "p.yaml"
     patch.write_text("thresholds: {int8: 0.1}")
     path = "/admin/groups/g/variants/int4/replicas"
@@ -84,7 +48,7 @@ def test_each_command_asks_the_right_thing(admin: _Admin, tmp_path: Path) -> Non
     assert "config.x: 1 -> 2" in run(admin, "rollback", "3")
 
 
-def test_what_is_printed(admin: _Admin) -> None:
+def test_what_is_printed(admin: FakeAdmin) -> None:
     admin.answer = {"scenarios": {"batch": {"e2e_ms": 5}}}
     assert run(admin, "config", "get", "scenarios.batch") == "e2e_ms: 5\n"
     admin.answer = [{"version": 2, "at": 0.0, "by": "ann", "reason": "why"}]
@@ -93,9 +57,9 @@ def test_what_is_printed(admin: _Admin) -> None:
     assert run(admin, "keys", "make", "a") == "sk-once\n"
 
 
-def test_wrong_words_are_refused_before_anything_is_asked(admin: _Admin) -> None:
+def test_wrong_words_are_refused_before_anything_is_asked(admin: FakeAdmin) -> None:
     for arguments in (["replicas", "add", "g", "http://h:1"], ["thresholds", "g", "int8"], ["config", "set", "a", "{"]):
-        result = CliRunner().invoke(app, ["admin", *arguments, "--url", f"http://127.0.0.1:{admin.server_port}"])
+        result = CliRunner().invoke(app, ["admin", *arguments, "--url", admin.url])
         assert result.exit_code == 2
         assert "bitgear:" in result.output
     assert admin.asked == []

@@ -127,25 +127,6 @@ def test_a_worker_that_cannot_start_ends_all_with_its_reason(bitgear: Start) -> 
     assert "Traceback" not in one.text()
 
 
-def test_sigterm_lets_running_requests_finish(bitgear: Start, tmp_path: Path) -> None:
-    path = tmp_path / "slow.yaml"
-    path.write_text(
-        "groups: {one: {backends: [{precision: int4, kind: simulator, simulator: {slowdown: 4, mean_output_tokens: 500}}]}}"
-    )
-    one = bitgear("up", "--config", str(path), "--port", "0", "--admin-port", "0")
-    api = api_of(one.until_says("Ctrl-C ends it."))
-    body = {"model": "one", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 60, "stream": True,
-            "ignore_eos": True}  # fmt: skip
-    with httpx.stream("POST", f"{api}/v1/chat/completions", json=body, timeout=60, trust_env=False) as response:
-        lines = response.iter_lines()
-        assert next(lines).startswith("data:")
-        one.process.send_signal(signal.SIGTERM)
-        assert list(lines)[-2:].count("data: [DONE]") == 1
-    assert one.ended(None) == 0
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{api}/v1/models", trust_env=False)
-
-
 def test_the_proxy_answers_503_for_a_variant_that_is_not_ready(shared: Running) -> None:
     body = {"model": "one@int8", "messages": [{"role": "user", "content": "hi"}]}
     answer = httpx.post(f"{api_of(shared.text())}/v1/chat/completions", json=body, trust_env=False)
@@ -153,7 +134,9 @@ def test_the_proxy_answers_503_for_a_variant_that_is_not_ready(shared: Running) 
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_a_killed_worker_server_and_valkey_come_back(bitgear: Start, file: str) -> None:
+def test_a_killed_worker_server_and_valkey_come_back_and_a_killed_parent_leaves_no_orphan(
+    bitgear: Start, file: str
+) -> None:
     one = bitgear("up", "--config", file, "--port", "0", "--admin-port", "0")
     text = one.until_says("Ctrl-C ends it.")
     api = api_of(text)
@@ -180,12 +163,7 @@ def test_a_killed_worker_server_and_valkey_come_back(bitgear: Start, file: str) 
         victim.kill()
         until(lambda words=words, victim=victim: any(p.pid != victim.pid for p in find(words)))
         until(answers)
-    assert one.ended(signal.SIGTERM) == 0
-
-
-def test_sigkill_of_the_parent_leaves_no_orphan(bitgear: Start, file: str) -> None:
-    one = bitgear("up", "--config", file, "--port", "0", "--admin-port", "0")
-    one.until_says("Ctrl-C ends it.")
+    # And when the parent is killed, all of them end.
     family = one.family()
     assert family
     one.ended(signal.SIGKILL)
@@ -209,8 +187,13 @@ def test_a_second_ctrl_c_does_not_wait_for_requests(bitgear: Start, tmp_path: Pa
         assert one.ended(signal.SIGINT) == 0
 
 
-def test_two_workers_share_the_port_and_their_metrics(bitgear: Start, file: str) -> None:
-    one = bitgear("up", "--config", file, "--port", "0", "--admin-port", "0", env={"BITGEAR_SERVER__WORKERS": "2"})
+def test_two_workers_share_the_port_and_their_metrics_and_sigterm_lets_running_requests_finish(
+    bitgear: Start, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow.yaml"
+    slow = "{slowdown: 4, mean_output_tokens: 500}"
+    path.write_text(f"{TWO}  slow: {{backends: [{{precision: int4, kind: simulator, simulator: {slow}}}]}}\n")
+    one = bitgear("up", "--config", str(path), "--port", "0", "--admin-port", "0", env={"BITGEAR_SERVER__WORKERS": "2"})
     text = one.until_says("Ctrl-C ends it.")
     body = {"model": "one", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
     for _ in range(20):
@@ -226,7 +209,17 @@ def test_two_workers_share_the_port_and_their_metrics(bitgear: Start, file: str)
         ]
 
     until(lambda: counted() == [20.0] * 6)
-    assert one.ended(signal.SIGTERM) == 0
+    body = {"model": "slow", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 60, "stream": True,
+            "ignore_eos": True}  # fmt: skip
+    api = api_of(text)
+    with httpx.stream("POST", f"{api}/v1/chat/completions", json=body, timeout=60, trust_env=False) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data:")
+        one.process.send_signal(signal.SIGTERM)
+        assert list(lines)[-2:].count("data: [DONE]") == 1
+    assert one.ended(None) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{api}/v1/models", trust_env=False)
 
 
 def test_events_of_requests_arrive_in_the_private_valkey(shared: Running) -> None:

@@ -298,7 +298,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=st.one_of(st.text(), st.text(alphabet="ab:-[]{}&*!|>'\"%@`#?, \n\t<=0~\\xU"), trees.map(yaml.safe_dump)))
 @example(text='"\\UFFFFFFFF"')
 @example(text="%YAML 99999999999999999999.1\n---\na: b")
@@ -327,7 +327,7 @@ variables = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(env=st.dictionaries(variables, st.one_of(st.text(max_size=20), trees.map(yaml.safe_dump)), max_size=4))
 def test_any_environment_gives_a_config_or_a_config_error(env: dict[str, str]) -> None:
     env.pop("BITGEAR_CONFIG", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from redis import Redis
@@ -12,12 +12,9 @@ from router.control.store import ControlStore, open_store
 from router.store.valkey import PrivateValkey
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    server.start()
-    yield server
-    server.stop()
+@pytest.fixture
+def valkey(shared_valkey: PrivateValkey) -> PrivateValkey:
+    return shared_valkey
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,26 @@ async def test_those_that_nobody_wanted_for_longest_go(redis: Redis, monkeypatch
     await kept.put((FOLDER / f"{names[2]}.json").read_bytes())
     assert await redis.exists(f"bitgear:classifier:{digests[0]}")
     assert not await redis.exists(f"bitgear:classifier:{digests[1]}")
+
+
+async def test_those_that_serve_stay_whatever_is_put_after_them(
+    redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artefacts, "KEPT", 2)
+    kept = Artefacts(redis, tmp_path)
+    serving, _ = await kept.put(LENGTH)
+    os.utime(tmp_path / f"{serving}.json", (1.0, 1.0))
+    for name in ("random", "constant", "linear"):
+        await kept.put((FOLDER / f"{name}.json").read_bytes(), [serving])
+    assert (await Artefacts(redis).get(serving)).artefact.kind == "length"
+    assert (await Artefacts(None, tmp_path).get(serving)).artefact.kind == "length"
+    assert len(await redis.keys("bitgear:classifier:*")) == 2
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+async def test_what_is_only_looked_at_is_not_kept(redis: Redis, tmp_path: Path) -> None:
+    looking = Artefacts(redis, tmp_path)
+    digest, _ = await looking.put(LENGTH, keep=False)
+    assert (await looking.get(digest)).artefact.kind == "length"
+    assert await redis.keys("bitgear:classifier*") == []
+    assert list(tmp_path.iterdir()) == []

@@ -106,6 +106,39 @@ async def test_case_18_another_variant_takes_over(bitgear: Start, ups: list[Scri
     assert len(ups[1].exchanges) == 1
 
 
+@pytest.mark.parametrize("refusal", [json_response(TOO_LONG, 400), json_response(error_body("x"), 422)])
+async def test_prompts_that_a_replica_refused_are_not_taken_to_be_ahead_of_others(
+    bitgear: Start, ups: list[ScriptedUpstream], refusal: bytes
+) -> None:
+    gear = await bitgear({"fp16": ups[0].url})
+    replica = replicas(gear)[0]
+    for size in range(100, 2000, 100):
+        replica.estimator.observe_prefill(size, 0.01 + size * 1e-3)
+    ups[0].always([Send(refusal)])
+    for _ in range(3):
+        assert (await ask(gear, messages=[{"role": "user", "content": "word " * 50_000}])).status in (400, 422)
+    now = asyncio.get_running_loop().time()
+    assert replica.inflight == 0
+    assert replica.prompts.backlog(now, replica.estimator.per_token_s) == 0.0
+    assert replica.prompts.rate(now) < 1.0
+
+
+async def test_an_answer_shows_that_the_prompts_before_it_are_computed(
+    bitgear: Start, ups: list[ScriptedUpstream]
+) -> None:
+    gear = await bitgear({"fp16": ups[0].url})
+    replica = replicas(gear)[0]
+    for size in range(100, 2000, 100):
+        # So slow that whatever was sent would be taken to wait for minutes.
+        replica.estimator.observe_prefill(size, size * 0.1)
+    per_token = replica.estimator.per_token_s
+    for _ in range(3):
+        assert (await ask(gear, messages=[{"role": "user", "content": "word " * 5_000}])).status == 200
+    now = asyncio.get_running_loop().time()
+    assert replica.prompts.rate(now) > 100.0
+    assert replica.prompts.backlog(now, per_token) == 0.0
+
+
 @pytest.mark.parametrize("status", [429, 503])
 async def test_case_18_when_all_are_out_the_client_gets_the_smallest_retry_after(
     bitgear: Start, ups: list[ScriptedUpstream], status: int

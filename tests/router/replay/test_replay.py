@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -291,6 +292,34 @@ def test_a_stream_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["replay", "--redis", f"unix://{tmp_path}/nothing"])
     assert done.exit_code == 2
     assert "nothing" in done.output
+
+
+def test_a_group_with_a_classifier_of_its_own_has_its_thresholds() -> None:
+    own = {"g": {"int4": 0.4}, "unnamed": {"int4": 0.5}}
+    rules = rules_of(Config(), {"int4": 0.1}, ControlDocument(groups={"h": GroupTuning()}), own)
+    found = {name: group.thresholds["int4"] for name, group in rules.groups.items()}
+    assert found == {"g": 0.4, "unnamed": 0.5, "h": 0.1}
+    assert rules.others.thresholds["int4"] == 0.1
+
+
+async def test_a_dry_run_tells_nothing_of_risks_that_another_classifier_would_see(valkey: PrivateValkey) -> None:
+    rng = random.Random(3)
+    with Redis.from_url(valkey.url) as client:
+        for name in ("g", "h"):
+            for _ in range(5):
+                event = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+                client.xadd("bitgear:events", {"event": orjson.dumps({**event, "group": name})})
+    own = ControlDocument(groups={"g": GroupTuning(classifier="a" * 64)})
+    serving: Any = SimpleNamespace(config=Config(), document=own, classifiers={"g": SimpleNamespace(thresholds={})})
+    tell = dry_run(Runtime(config=Config(), redis_url=valkey.url), {}, None, lambda: serving)
+    assert tell is not None
+    for document, known in ((own, 10), (ControlDocument(), 5)):
+        found = await tell(document, 3600.0)
+        assert found["requests"] == known
+        assert sum(found["skipped"].values()) == 10 - known
+    other = own.model_copy(update={"groups": {**own.groups, "h": GroupTuning(classifier="b" * 64)}})
+    found = await tell(other, 3600.0)
+    assert (found["requests"], list(found["skipped"].values())) == (5, [5])
 
 
 async def test_a_dry_run_tells_of_the_newest_events(valkey: PrivateValkey) -> None:

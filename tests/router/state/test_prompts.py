@@ -78,11 +78,77 @@ def test_a_server_that_fell_silent_is_not_taken_to_go_on_for_ever() -> None:
     assert prompts.since(mark, 1000.0) == pytest.approx(MEMORY_S * 1000.0, rel=0.02)
 
 
+def test_a_backlog_does_not_outlive_the_requests_that_it_is_made_of() -> None:
+    prompts, much = Prompts(), 1.0
+    marks = []
+    for second in range(100):
+        ahead = prompts.send(float(second), 1000.0, much)
+        marks.append(prompts.mark(float(second), ahead + 1000.0))
+        if second >= 3:
+            # Answered after three seconds, whatever a token was taken to last.
+            prompts.computed(float(second), marks[second - 3], much)
+    assert prompts.backlog(99.0, much) == pytest.approx(3000.0)
+    prompts.computed(100.0, marks[-1], much)
+    assert prompts.backlog(100.0, much) == 0.0
+    assert prompts.rate(100.0) == pytest.approx(1000.0, rel=0.15)
+
+
+def test_what_is_not_computed_after_all_was_never_there() -> None:
+    prompts = Prompts()
+    prompts.send(1.0, 100.0, PER_TOKEN)
+    begun = prompts.mark(1.0)
+    for step in range(10):
+        prompts.send(1.0 + step, 500_000.0, PER_TOKEN)
+        prompts.take_back(1.1 + step, 500_000.0, 1.0 + step, PER_TOKEN)
+    assert prompts.backlog(10.2, PER_TOKEN) == 0.0
+    assert prompts.rate(10.2) < 100.0
+    assert prompts.since(begun, 10.2) == 0.0
+    prompts.send(10.2, 700.0, PER_TOKEN)
+    prompts.send(10.2, 500_000.0, PER_TOKEN)
+    prompts.take_back(10.2, 500_000.0, 10.2, PER_TOKEN)
+    assert prompts.backlog(10.2, PER_TOKEN) == pytest.approx(700.0)
+
+
+def test_ones_own_prompt_is_none_that_came_meanwhile_though_it_is_counted_later() -> None:
+    prompts, counter = Prompts(), 0.0
+    for step in range(20):
+        now = 10.0 * step
+        prompts.count(now, counter)
+        ahead = prompts.send(now, 4000.0, PER_TOKEN)
+        mark = prompts.mark(now, ahead + 4000.0)
+        counter += 4000.0
+        prompts.count(now + 1.0, counter)
+        assert prompts.since(mark, now + 1.0) < 0.3 * 4000.0
+    # What others send is none of it.
+    prompts.count(192.0, counter + 9000.0)
+    assert prompts.since(mark, 192.0) > 0.7 * 9000.0
+
+
+def test_a_counter_that_cannot_be_read_any_more_is_forgotten() -> None:
+    prompts = Prompts()
+    for second in range(60):
+        prompts.count(float(second), 1000.0 * second)
+    assert prompts.rate(59.0 + MEMORY_S) == pytest.approx(1000.0, rel=0.02)
+    assert prompts.rate(200.0) < 1.0
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_a_counter_that_is_no_number_is_left_out(odd: float) -> None:
+    prompts = Prompts()
+    for second in range(60):
+        prompts.count(float(second), 1000.0 * second)
+        prompts.count(second + 0.5, odd)
+    assert prompts.rate(59.5) == pytest.approx(1000.0, rel=0.02)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("send", "count")), st.floats(0, 100), st.floats(0, 1e6), st.floats(0, 1, exclude_min=True)
+            st.sampled_from(("send", "count", "computed", "take_back")),
+            st.floats(0, 100),
+            st.floats(0, 1e6),
+            st.floats(0, 1, exclude_min=True),
         ),
         max_size=30,
     )
@@ -96,6 +162,10 @@ def test_nothing_is_negative_or_without_bound_whatever_comes(steps: list[tuple[s
             before = prompts.backlog(now, per_token)
             assert prompts.send(now, tokens, per_token) == before
             assert prompts.backlog(now, per_token) >= before
+        elif what == "computed":
+            prompts.computed(now, marks[int(tokens) % len(marks)], per_token)
+        elif what == "take_back":
+            prompts.take_back(now, tokens, now - passed, per_token)
         else:
             prompts.count(now, tokens)
         marks.append(prompts.mark(now))

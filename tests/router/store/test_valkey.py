@@ -212,8 +212,13 @@ def test_a_folder_whose_server_answers_stays_whoever_its_owner_was(
         assert folder.exists()
         one.stop()
         other.stop()
+        # Not one of these, though it is called so.
+        diary = Path(temporary) / f"bitgear-{ended.pid}-diary"
+        diary.mkdir()
+        (diary / "today").write_text("fine weather")
         other.start()
         assert not folder.exists()
+        assert (diary / "today").read_text() == "fine weather"
     finally:
         one.stop()
         other.stop()

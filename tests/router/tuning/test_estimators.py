@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from router.tuning.estimators import ESTIMATORS, Sample, Setting
 from router.tuning.estimators.outcome import prepare
@@ -56,15 +58,15 @@ HIGHER = {1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1, 5: 0.1}
 def test_the_interval_holds_the_truth_about_as_often_as_it_says(shape: str, whole: bool) -> None:
     real = sum(m * truth(b, shape) for b, m in HIGHER.items())
     rng = random.Random(3)
-    draws = [setting(rng, 400, LOGGED, HIGHER, shape, whole=whole) for _ in range(60)]
+    draws = [setting(rng, 400, LOGGED, HIGHER, shape, whole=whole) for _ in range(40)]
     widths = {}
     for name, estimator in ESTIMATORS.items():
         found = [estimator(draw) for draw in draws]
         # A step that few of many labels saw, all or nothing, is the hardest.
-        assert sum(e.lower <= real <= e.upper for e in found) >= (51 if whole else 54), name
+        assert sum(e.lower <= real <= e.upper for e in found) >= (34 if whole else 36), name
         # The side that bounds quality.
-        assert sum(e.lower <= real for e in found) >= (51 if whole else 56), name
-        assert sum(e.mean for e in found) / 60 == pytest.approx(real, abs=0.012 if whole else 0.003), name
+        assert sum(e.lower <= real for e in found) >= (34 if whole else 37), name
+        assert sum(e.mean for e in found) / 40 == pytest.approx(real, abs=0.012 if whole else 0.003), name
         # And it is worth something: far narrower than not to know.
         assert all(e.upper - e.lower < (0.25 if whole else 0.1) for e in found), name
         widths[name] = sum(e.upper - e.lower for e in found)
@@ -88,6 +90,38 @@ def test_other_traffic_to_come_widens_every_interval() -> None:
         assert unsure.mean == sure.mean
         half = (sure.upper - sure.lower) / 2
         assert (unsure.upper - unsure.lower) / 2 == pytest.approx(math.hypot(half, 0.01 * 1.97), rel=0.02)
+
+
+samples = st.builds(
+    Sample,
+    action=st.sampled_from((1, 2)),
+    stratum=st.integers(0, 3),
+    seen=st.floats(1e-4, 0.5),
+    difference=st.sampled_from((-1.0, -0.3, 0.0, 0.0, 0.2)),
+    weight=st.floats(1e-3, 50.0),
+    fold=st.integers(0, 4),
+    risk=st.floats(0.0, 1.0),
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(samples, max_size=40),
+    st.dictionaries(st.tuples(st.sampled_from((1, 2)), st.integers(0, 3)), st.floats(0.0, 0.125)),
+)
+def test_whatever_was_seen_an_estimate_lies_in_its_interval(
+    seen: list[Sample], mass: dict[tuple[int, int], float]
+) -> None:
+    risk = {(action, stratum): stratum / 4 for action in (1, 2) for stratum in range(4)}
+    one = Setting(len(seen), mass, risk, 0.95, prepare(seen, risk))
+    for estimator in ESTIMATORS.values():
+        found = estimator(one)
+        assert -1.0 <= found.lower <= found.upper <= 1.0
+        assert found.lower <= min(1.0, max(-1.0, found.mean)) <= found.upper
+        # Where a variant is used and hardly labelled nothing is promised.
+        used = sum(m for (action, _), m in mass.items() if action == 2)
+        if used > 0.05 and not any(s.action == 2 for s in seen):
+            assert found.lower < -0.02
 
 
 def test_full_precision_alone_is_exactly_as_good() -> None:

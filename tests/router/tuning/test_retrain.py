@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from classifier import load
-from classifier.adapt import Moved
+from classifier.adapt import Adaption, Moved
 from classifier.features import NAMES
 from classifier.models import base_score
 from router.config.loop import TuningConfig
@@ -54,11 +54,17 @@ def test_of_a_precision_without_pairs_nobody_knows() -> None:
     st.floats(0, 0.999),
 )
 def test_never_more_weight_passes_than_before(rows: list[tuple[float, float, float]], threshold: float) -> None:
-    some = [Moved("int4", before, round(after, 6), weight) for before, after, weight in rows]
+    some = [Moved("int4", before, after, weight) for before, after, weight in rows]
     found = carried({"int4": threshold}, some)["int4"]
-    # Where the new threshold is a risk above 0; equal risks pass together.
-    strictly = sum(m.weight for m in some if m.after < found)
-    assert strictly <= sum(m.weight for m in some if m.before <= threshold) + 1e-6
+    passing = sum(m.weight for m in some if 0.0 < m.after <= found)
+    assert passing <= sum(m.weight for m in some if m.before <= threshold) + 1e-6
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-9])
+def test_risks_that_no_threshold_tells_apart_are_not_let_through_by_the_few_that_passed(step: float) -> None:
+    rows = moved(*((i / 1000, 0.3 + i * step) for i in range(1000)))
+    threshold = carried({"int4": 0.05}, rows)["int4"]
+    assert sum(m.after <= threshold for m in rows) <= 51
 
 
 def entries(count: int, by: str, seed: int = 3) -> list[dict[str, Any]]:
@@ -105,6 +111,9 @@ async def test_pairs_are_read_and_others_and_damaged_ones_counted(redis: Redis) 
         {**good[0], "seen": {**good[0]["seen"], "vector": vector[:-1]}},
         {**good[0], "seen": {**good[0]["seen"], "vector": "abc"}},
         {**good[0], "seen": []},
+        {**good[0], "seen": {**good[0]["seen"], "risk": 1.5}},
+        {**good[0], "seen": {**good[0]["seen"], "score": 1e300}},
+        {**good[0], "seen": {**good[0]["seen"], "vector": [1e308, *vector[1:]]}},
     ]
     await put(redis, [*good, *broken, *entries(2, "another"), {**good[0], "group": "h"}, {"group": "g", "value": 1}])
     await redis.xadd("bitgear:feedback", {"feedback": b"\xff{"})
@@ -144,6 +153,8 @@ async def test_automatic_mode_publishes_and_ends_what_was_made_for_other_risks(r
     assert dict(now.thresholds) == job["thresholds"]
     found = await Artefacts(redis).get(now.classifier)
     assert found.artefact.kind in ("adapted", load().artefact.kind)
+    # Whoever takes the tuned thresholds away opens nothing.
+    assert found.thresholds == {"fp8": 0.0, "int8": 0.0, "nvfp4": 0.0, "mxfp4": 0.0, **job["thresholds"]}
 
 
 async def test_a_proposal_is_approved_once_and_not_over_another_change(redis: Redis) -> None:
@@ -180,3 +191,36 @@ async def test_it_is_due_when_so_many_pairs_came_since_the_last_time(redis: Redi
     assert await made.due("g", MODE["auto"], tuning, {})
     assert not await made.due("g", MODE["manual"], tuning, {})
     assert not await made.due("g", MODE["auto"], tuning, {"retrained_at": 4e9})
+
+
+async def test_a_classifier_that_is_lost_is_told_and_other_groups_are_tuned_on(redis: Redis) -> None:
+    lost = GroupTuning(classifier="1" * 64)
+    await ControlStore(redis).publish(ControlDocument(groups={"g": lost}), expected=0)
+    job = await run(redis, "auto")
+    assert job["status"] == "refused"
+    assert "111111111111 is not in Redis" in job["reason"]
+    assert not await retrainer(redis).due("g", MODE["auto"], lost, {})
+
+
+@pytest.mark.parametrize("broken", [ArithmeticError, ValueError])
+async def test_pairs_of_which_nothing_can_be_computed_are_told(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, broken: type[Exception]
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise broken("singular")
+
+    monkeypatch.setattr("classifier.adapt.adapt", fail)
+    job = await run(redis, "auto")
+    assert job["status"] == "refused"
+    assert broken.__name__ in job["reason"]
+
+
+async def test_what_makes_no_artefact_changes_nothing(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(*_: Any) -> Adaption:
+        return Adaption({**load().artefact.content, "calibration": {}}, "better", {}, moved((0.1, 0.2)))
+
+    monkeypatch.setattr("classifier.adapt.adapt", odd)
+    job = await run(redis, "auto")
+    assert (job["status"], job["classifier"], job["thresholds"]) == ("refused", None, None)
+    assert "makes no artefact" in job["reason"]
+    assert (await ControlStore(redis).current()).version == 0

@@ -16,6 +16,7 @@ from benchmarks.tuning.lived import SETTINGS, Lived
 from benchmarks.tuning.world import World, truth
 from router.control.document import Canary, GroupTuning
 from router.control.store import Conflict
+from router.tuning.records import Record
 from router.tuning.report import markdown, write
 from router.tuning.service import TuningError, TuningService, changed
 
@@ -85,6 +86,28 @@ async def test_a_look_that_took_long_is_not_repeated_at_once(redis: Redis, monke
         await lived.tuner.tick()
     # 0.1 s of CPU and a little: more than 2 s of rest, and less than 2.5.
     assert looks == [looks[0], looks[0] + 2.5]
+
+
+async def test_what_was_recorded_under_another_classifier_is_left_out_whoever_changed_it(redis: Redis) -> None:
+    lived = Lived(RICH, redis, settings=QUICK.model_copy(update={"mode": "off"}), start=START)
+    asked: list[float] = []
+
+    async def read(group: str, since: float, limit: int) -> list[Record]:
+        asked.append(since)
+        return []
+
+    lived.tuner._read = read
+    changes = []
+    for digest in ("", "a" * 64, "a" * 64, "b" * 64, ""):
+        document = await lived.store.current()
+        if document.groups.get("g", GroupTuning()).classifier != digest:
+            made = GroupTuning(classifier=digest)
+            await lived.store.publish(changed(document, "g", made, by="ann", reason="x"), expected=document.version)
+            changes.append(lived.now)
+        await lived.jobs.wish("g", "ann", True)
+        await lived.tuner.tick()
+        lived.now += 10.0
+    assert asked == [0.0, changes[0], changes[0], changes[1], changes[2]]
 
 
 async def test_the_whole_loop_once_promotes_what_gains_and_keeps_the_bound(redis: Redis, tmp_path: Path) -> None:
