@@ -206,13 +206,17 @@ class Shadow:
         """Return the numbers of the request from which a classifier may learn: none of them tells what it said."""
         if self.classifier_of is None or outcome.group is None or not self._settings.features:
             return None
+        precision = lower.spec.precision
+        risk = outcome.risks.get(precision)
+        if risk is None:
+            # Of a full precision below another one nothing is foretold.
+            return None
         own = self.classifier_of(outcome.group.name)
         features = own.features(sample.body)
-        precision = lower.spec.precision
         return {
             "by": own.artefact.version,
             "precision": precision,
-            "risk": outcome.risks.get(precision),
+            "risk": risk,
             "score": round(base_score(own.artefact.model, features), 6),
             "vector": [round(value, 5) for value in features.vector],
         }
