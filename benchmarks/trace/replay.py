@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--learn", type=int, default=4000, help="chat requests that tuning learns on: the first ones")
     parser.add_argument("--parts", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=3000, help="of each part")
+    parser.add_argument("--requests", type=int, default=5000, help="of each part")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--add", action="store_true", help="keep what an earlier run wrote for other loads")
     args = parser.parse_args()

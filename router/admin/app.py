@@ -10,6 +10,7 @@ from router.admin import problems
 from router.admin.auth import Guard, Tokens
 from router.admin.context import Admin
 from router.admin.holder import Holders
+from router.admin.limit import Limit
 from router.admin.routes import (
     audit,
     cache,
@@ -33,4 +34,4 @@ def build_admin_app(admin: Admin, tokens: Tokens, people: Holders | None = None)
     problems.install(app)
     for subject in _SUBJECTS:
         app.include_router(subject.routes(admin))
-    return Guard(app, tokens, open_metrics=admin.base.config.admin.open_metrics, people=people)
+    return Guard(Limit(app), tokens, open_metrics=admin.base.config.admin.open_metrics, people=people)

@@ -136,11 +136,15 @@ async def _follow(
         return version
     try:
         document = await store.current()
-        own = {
-            name: (await artefacts.get(tuning.classifier)).thresholds
-            for name, tuning in document.groups.items()
-            if tuning.classifier
-        }
+        own = {}
+        for name, tuning in document.groups.items():
+            if not tuning.classifier:
+                continue
+            try:
+                own[name] = (await artefacts.get(tuning.classifier)).thresholds
+            except classifier.ArtefactError as error:
+                # Served with the configured one until it is found, and so tuned.
+                log.warning("tuning of %s goes on with the configured classifier: %s", name, error)
         made = next_runtime(runtime, document)
         tuner.groups = groups_of(made, env, own)
         if tuner.retrainer is not None:

@@ -9,13 +9,17 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from redis.asyncio import Redis
 
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
+from router.control.artefacts import Artefacts
+from router.control.document import ControlDocument, GroupTuning
+from router.control.store import ControlStore
 from router.store.valkey import PrivateValkey
 from router.tuning.jobs import Jobs, Lease
-from router.tuning.process import report_folder
+from router.tuning.process import _follow, report_folder, tuner_of
 from router.tuning.report import keep
 from router.tuning.scheduler import Scheduler
 
@@ -89,3 +93,16 @@ def test_where_reports_go(tmp_path: Path) -> None:
         tuning = made.config.tuning.model_copy(update={"report_folder": configured})
         config = made.config.model_copy(update={"tuning": tuning})
         assert report_folder(made.model_copy(update={"config": config})) == wanted
+
+
+async def test_a_lost_classifier_keeps_no_change_of_the_configuration_from_tuning(
+    redis: Redis, valkey: PrivateValkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, store, artefacts = runtime(valkey.url, tmp_path / "control.json"), ControlStore(redis), Artefacts(redis)
+    log = logging.getLogger("test")
+    tuner = tuner_of(made, redis, artefacts, os.environ, log)
+    groups = {"g": GroupTuning(classifier="1" * 64)}
+    await store.publish(ControlDocument(groups=groups, config={"tuning": {"margin": 0.07}}), expected=0)
+    assert await _follow(made, store, artefacts, tuner, os.environ, 0, log) == 1
+    assert tuner.groups["g"].settings.margin == 0.07
+    assert "111111111111" in caplog.text
