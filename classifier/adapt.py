@@ -8,6 +8,7 @@ log loss is lower with 95% confidence (bootstrap over requests); the correction 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,6 +28,10 @@ from classifier.segments import LIKE
 LEAST_PAIRS = 200
 LEAST_WORSE = 20
 """Answers that were worse, and as many that were not: with fewer nothing can be told."""
+LEAST_OF_A_PRECISION = 50
+"""Pairs; of a precision with fewer nothing is learnt, as if there were none."""
+LEAST_DIFFERENT = 50
+"""Requests that differ in what was kept of them."""
 FOLDS = 5
 _CLIP = 2.5
 _SLOPE_SPREAD = 3.0
@@ -129,8 +134,9 @@ class _Platts(NamedTuple):
         return np.clip((score - self.mean) / self.scale, -_CLIP, _CLIP)
 
     def risks(self, score: Array, precisions: Sequence[str]) -> Array:
-        slope = np.array([self.slopes[p] for p in precisions])
-        start = np.array([self.intercepts[p] for p in precisions])
+        # Requests that are alike stay together, so a fold may leave no pair of some precision to learn from.
+        slope = np.array([_value(self.slopes, p) for p in precisions])
+        start = np.array([_value(self.intercepts, p) for p in precisions])
         return _bounded(1 / (1 + np.exp(-(start + slope * self.standard(score)))))
 
 
@@ -140,6 +146,9 @@ def adapt(base: Artefact, seen: Sequence[Seen], *, seed: int = 0) -> Adaption:
     `content` lacks name, date and data. Pure: equal pairs give an equal artefact.
     """
     known = [pair for pair in seen if pair.precision in PRECISIONS and len(pair.vector) == len(NAMES)]
+    count = Counter(pair.precision for pair in known)
+    if len(known) >= LEAST_PAIRS:
+        known = [pair for pair in known if count[pair.precision] >= LEAST_OF_A_PRECISION]
     worse = sum(pair.worse > 0.5 for pair in known)
     figures: dict[str, Any] = {"pairs": len(known), "worse": worse}
     if len(known) < LEAST_PAIRS:
@@ -147,9 +156,13 @@ def adapt(base: Artefact, seen: Sequence[Seen], *, seed: int = 0) -> Adaption:
     if min(worse, len(known) - worse) < LEAST_WORSE:
         told = f"{worse} of {len(known)} answers were worse; at least {LEAST_WORSE} of either kind are needed"
         return Adaption(None, told, figures)
+    rows = _rows(base, known)
+    if len(set(rows.groups)) < LEAST_DIFFERENT:
+        told = f"{len(set(rows.groups))} different requests; at least {LEAST_DIFFERENT} are needed"
+        return Adaption(None, told, figures)
     # Threads that wait for each other cost more than these small matrices.
     with threadpool_limits(1):
-        return _tried(base, _rows(base, known), figures, seed)
+        return _tried(base, rows, figures, seed)
 
 
 def _tried(base: Artefact, rows: _Rows, figures: dict[str, Any], seed: int) -> Adaption:
@@ -336,9 +349,13 @@ def _content(base: Artefact, rows: _Rows, score: Array, correction: _Correction 
 
 
 def _filled(values: Mapping[str, float]) -> list[float]:
-    """One value per precision; what was not compared takes that of its like, else the highest risk's of all."""
-    most = max(values.values())
-    return [values.get(name, values.get(LIKE.get(name, ""), most)) for name in PRECISIONS]
+    return [_value(values, name) for name in PRECISIONS]
+
+
+def _value(values: Mapping[str, float], precision: str) -> float:
+    """A precision's value; what was not compared takes that of its like, else the highest of all."""
+    found = values.get(precision, values.get(LIKE.get(precision, "")))
+    return max(values.values()) if found is None else found
 
 
 def _gain(before: Array, after: Array, rows: _Rows, seed: int) -> tuple[float, float, float]:

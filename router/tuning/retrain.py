@@ -112,7 +112,7 @@ class Retrainer:
         except ImportError as error:
             job["reason"] = f"retraining needs the extra `train` ({error.name} is missing)"
             return job
-        except (ValueError, ArithmeticError) as error:
+        except (ValueError, ArithmeticError, LookupError) as error:
             # Numbers of which nothing can be computed: other groups' tuning has to go on.
             self._log.exception("retraining failed: group=%s", name)
             job["reason"] = f"nothing can be computed of these pairs ({type(error).__name__})"

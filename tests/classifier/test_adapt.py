@@ -186,3 +186,27 @@ def test_it_holds_its_place_in_the_artefacts_file(base: Trained, learnt: Adaptio
     assert isinstance(own.artefact, Artefact)
     assert own.artefact.content["labels"] == "pairs of answers to own traffic"
     assert set(own.artefact.content["reference"]) == {*NAMES, "risk_int4"}
+
+
+def test_of_a_precision_with_few_pairs_nothing_is_learnt_and_others_are(base: Trained) -> None:
+    made_of = pairs(base, 500, by_digits)
+    rare = [pair._replace(precision="int8") for pair in made_of[:3]]
+    common = [pair._replace(precision="int4") for pair in made_of[3:]]
+    found = adapt(base.artefact, [*rare, *common])
+    assert found.figures["pairs"] == len(common)
+    assert found.content == adapt(base.artefact, common).content is not None
+    assert {moved.precision for moved in found.moved} == {"int4"}
+
+
+def test_a_fold_without_a_precision_is_foretold_all_the_same(base: Trained) -> None:
+    made_of = [pair._replace(precision="int4") for pair in pairs(base, 500, by_digits)]
+    # One request, asked again and again: all its pairs are in one fold.
+    alike = [made_of[0]._replace(precision="int8", worse=float(i % 2)) for i in range(60)]
+    assert adapt(base.artefact, [*made_of, *alike]).figures["by_precision"] == {"int4": 500, "int8": 60}
+
+
+def test_requests_that_are_all_alike_tell_too_little(base: Trained) -> None:
+    alike = [pair._replace(worse=float(i % 2)) for i, pair in enumerate(pairs(base, 10, by_digits) * 40)]
+    found = adapt(base.artefact, [pair._replace(precision="int4") for pair in alike])
+    assert found.content is None
+    assert "10 different requests" in found.reason
