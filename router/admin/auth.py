@@ -32,6 +32,8 @@ class Tokens:
 
     def __init__(self, holders: Mapping[str, Holder]) -> None:
         self._holders = dict(holders)
+        self.names = frozenset(holder.name for holder in self._holders.values())
+        """As the audit log knows them."""
 
     def holder(self, token: bytes) -> Holder | None:
         """Return whose token it is; None for an unknown one."""
@@ -77,6 +79,9 @@ class Guard:
         holder = self._tokens.holder(token) if token is not None else None
         if holder is None and token is not None and self._people is not None:
             holder = await self._people(token)
+            if holder is not None and holder.name in self._tokens.names:
+                # Whoever may choose a name at the provider is no token of that name in the audit log.
+                holder = holder._replace(name=f"{holder.name} (OpenID)")
         if holder is None:
             what = "this token is not known" if token is not None else "send `Authorization: Bearer TOKEN`"
             await _refuse(send, 401, f"the admin API needs a token: {what}")

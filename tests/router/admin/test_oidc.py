@@ -262,5 +262,10 @@ async def test_a_person_uses_the_admin_api_and_is_named_in_the_audit_log(
         assert (await call("PATCH", "/admin/config", change)).status == 200
         log = (await call("GET", "/admin/audit", groups=["dev"])).json()
         assert log[0]["by"] == "ann@example"
+        # A name that a token has is that token's.
+        again = {"scenarios": {"realtime": {"ttft_ms": 778}}}
+        assert (await call("PATCH", "/admin/config", again, email="tester")).status == 200
+        log = (await call("GET", "/admin/audit", groups=["dev"])).json()
+        assert log[0]["by"] == "tester (OpenID)"
         # Own tokens go on being good.
         assert (await fetch(gear.admin_url, "/admin/config")).status == 200
