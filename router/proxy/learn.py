@@ -46,6 +46,9 @@ def learn(outcome: Outcome, now: float) -> None:
         if service > ttft:
             itl, prompts = (service - ttft) / (tokens - 1), _meanwhile(outcome, replica, now, tokens)
             estimator.observe_decode(_together(outcome, replica, now), itl, prompts)
+        else:
+            # Its first token alone was foretold to take longer: where nothing streams, only this mends that.
+            estimator.observe_prefill(ahead, service / 2)
     estimator.observe_service(service)
 
 

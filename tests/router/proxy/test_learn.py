@@ -13,6 +13,7 @@ from router.proxy.surface import CHAT, ENDPOINTS
 from router.proxy.usage import Usage
 from router.state import Fleet
 from router.state.estimator import SpeedEstimator
+from router.state.prompts import Mark
 
 
 @pytest.fixture
@@ -156,3 +157,25 @@ async def test_the_groups_lengths_move_towards_what_was_seen(outcome: Outcome) -
     before = outcome.group.expected_output_tokens
     learn(outcome, 12.5)
     assert 20 < outcome.group.expected_output_tokens < before
+
+
+async def test_whole_answers_mend_what_a_short_probe_said_of_long_prompts(outcome: Outcome) -> None:
+    replica = outcome.replica
+    assert replica is not None
+    # Of 12 tokens one cannot tell what each takes; taken at its word a prompt of 1,000 would take 0.8 s.
+    replica.estimator.observe_prefill(12, 0.03)
+    outcome.first_token_at = outcome.last_token_at = None
+    outcome.usage = Usage(1000, 20)
+    running: list[tuple[float, float, Mark]] = []
+    for step in range(200):
+        now = 10.0 + step * 0.2
+        while running and running[0][0] + 0.5 <= now:
+            sent, outcome.ahead, outcome.mark = running.pop(0)
+            outcome.sent_up, outcome.ended = sent, sent + 0.5
+            replica.end(outcome.ended, 1000, sent, outcome.mark, computed=True)
+            learn(outcome, outcome.ended)
+        running.append((now, *replica.send(now, 1000)))
+    told = replica.speed(50.0, 10.0)
+    assert told is not None
+    whole = told.queue_s + told.prefill_base_s + told.prefill_per_token_s * 1000 + told.itl_s * 19
+    assert 0.3 < whole < 0.9
