@@ -24,6 +24,8 @@ def show(group: GroupName, url: UrlOption = None, token: TokenOption = None, con
     """Print what estimates a group's risks now."""
     found = operator(url, token, config).ask("GET", _path(group))
     typer.echo(f"{found['version']}  {found['kind']}  {'own' if found['own'] else 'shared'}")
+    if found["missing"]:
+        typer.echo(f"  in place of the group's own: {found['missing']}")
     typer.echo(f"  {found['labels']}")
     for precision, threshold in found["thresholds"].items():
         typer.echo(f"  {precision:<6} up to risk {threshold:.4f}")

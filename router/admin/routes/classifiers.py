@@ -25,6 +25,9 @@ class ClassifierView(BaseModel):
     labels: str = Field(description="What its risks foretell.")
     own: bool = Field(description="Whether it was put in for this group.")
     thresholds: dict[str, float] = Field(description="Highest risk by precision that it recommends.")
+    missing: str | None = Field(
+        None, description="Why the one that was put in does not serve now, and this one does instead."
+    )
 
 
 def routes(admin: Admin) -> APIRouter:
@@ -94,4 +97,5 @@ def _view(admin: Admin, name: str) -> ClassifierView:
         labels=str(content.get("labels", "")),
         own=found is not None,
         thresholds=dict(content["thresholds"]["recommended"]),
+        missing=serving.missing.get(name),
     )

@@ -142,9 +142,11 @@ async def test_a_lost_classifier_keeps_nobody_from_changing_something_else(opera
     serving = operator.gear.worker.serving
     assert serving.config.scenarios.realtime.ttft_ms == 9
     assert list(serving.missing) == ["g"]
+    assert CONSTANT["sha256"][:12] in (await operator("GET", PATH)).json()["missing"]
     # Its group can have another one.
     assert (await operator("PUT", PATH, LENGTH)).status_code == 200
     assert operator.gear.worker.serving.missing == {}
+    assert (await operator("GET", PATH)).json()["missing"] is None
 
 
 async def test_the_configuration_names_a_groups_file_and_a_change_of_it_is_taken(
