@@ -7,6 +7,9 @@ ARGS ?=
 # Processes of the fast tests.
 JOBS ?= 2
 
+# Hundreds of processes start in the tests: each would compile every module anew.
+export PYTHONDONTWRITEBYTECODE =
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What a stamp depends on: the declared dependencies, and the interpreter's and engine's choice.

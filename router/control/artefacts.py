@@ -130,7 +130,9 @@ class Artefacts:
             temporary.write_bytes(data)
             temporary.replace(path)
             for old in sorted(self._folder.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-KEPT]:
-                old.unlink(missing_ok=True)
+                # A file system's clock may not tell which of two is newer.
+                if old.stem not in {digest, *used}:
+                    old.unlink(missing_ok=True)
         except OSError:
             # The copy is for a start without Redis; whoever serves has it already.
             return
