@@ -64,8 +64,9 @@ async def test_a_burst_costs_precision_before_time_and_precision_comes_back(bitg
                 assert len(clients) < 80
                 clients += [asyncio.create_task(client()) for _ in range(4)]
                 await asyncio.sleep(0.25)
-            opened = threshold()
-            assert opened > 0.0
+            # It may have closed again by now: int4 has taken what waited.
+            opened = [how for how, _ in seen[count:] if "variant=int4" in how]
+            assert all(float(how.partition("threshold=")[2].partition(";")[0]) > 0.0 for how in opened)
             assert all(seconds < 8.0 for _, seconds in seen)
         finally:
             ended.set()
