@@ -9,6 +9,7 @@ import orjson
 
 from router.config.loop import FeedbackConfig
 from router.feedback.entry import KEPT
+from router.store.events import compact
 
 PREFIX = "bitgear:request"
 LATE_S = 3600
@@ -35,4 +36,4 @@ class RequestIndex:
         if tenant is None or event.get("variant") is None or not (status == 499 or 200 <= (status or 0) < 300):
             return None
         ttl_s = round(self.settings.window_s) + LATE_S
-        return index_key(tenant, event["id"]), orjson.dumps({name: event.get(name) for name in KEPT}), ttl_s
+        return index_key(tenant, event["id"]), compact(orjson.dumps({name: event.get(name) for name in KEPT})), ttl_s

@@ -59,6 +59,12 @@ Index = Callable[[Mapping[str, object]], "tuple[str, bytes, int] | None"]
 """From an event to (name, value, seconds to live) of a key by which it is found later, or None."""
 
 
+def compact(made: bytes) -> bytes:
+    """Return a copy that takes no more memory than its bytes: what orjson gives back keeps the buffer that it was written
+    into, up to 16 KiB, for as long as it is kept."""
+    return memoryview(made).tobytes()
+
+
 class EventSink:
     """A bounded buffer, and one task that empties it into a stream.
 
@@ -106,7 +112,9 @@ class EventSink:
             self._keep(b"", entry)
             return
         try:
-            data = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+            data = compact(
+                orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+            )
         except Exception:
             # Whatever an event holds, the request that made it goes on.
             data = b""

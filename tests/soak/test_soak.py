@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.soak
 def test_case_25_memory_is_flat_over_mixed_requests() -> None:
-    # The aim is 0.5 MiB per 10,000 requests. 0.7 to 1.2 were seen lately, of a cause that is not found yet: no
-    # garbage, since a full search for it every 15 s changed nothing. This bound is there to see it get no worse.
-    command = [sys.executable, "benchmarks/soak.py", "--requests", "60000", "--minutes", "6", "--max-slope", "2"]
+    command = [sys.executable, "benchmarks/soak.py", "--requests", "60000", "--minutes", "6"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     print(done.stdout[-4000:])
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -89,6 +90,22 @@ async def test_the_stream_is_trimmed(server: PrivateValkey) -> None:
         await until(lambda: sink.stats().written == 3000)
     assert 100 <= len(entries(server)) < 400
     assert entries(server)[-1] == {"n": 2999}
+
+
+async def test_events_that_wait_take_about_the_memory_of_their_bytes(server: PrivateValkey) -> None:
+    sink = EventSink(server.url, EventsConfig(), index=RequestIndex(FeedbackConfig()))
+    event = {"id": "a" * 24, "t": 1.0, "tenant": "t", "group": "g", "variant": "int4", "status": 200, "more": "x" * 600}
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(500):
+            sink.put(event)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sink.stats().buffered == 500
+    assert (after - before) / 500 < 2000
+    await sink.stop(deadline_s=0)
 
 
 async def test_no_redis_and_disabled_keep_nothing(server: PrivateValkey) -> None:
