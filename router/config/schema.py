@@ -129,7 +129,9 @@ class HealthConfig(Settings):
 class ClassifierConfig(Settings):
     """What estimates the risk of each precision."""
 
-    model: str = Field("default", description="Registered model: default, length, constant, random.")
+    model: str = Field(
+        "default", description="One of those shipped: default, guarded, linear, length, constant, random."
+    )
     artefact: str | None = Field(None, description="File of a trained artefact. None: the one shipped with Bitgear.")
 
 

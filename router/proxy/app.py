@@ -59,7 +59,8 @@ class ProxyApp:
             await Client(receive, send).answer(200, [_JSON], b'{"status":"ok"}')
             return
         endpoint = _OWN.get(path) or ENDPOINTS.get(path, OTHER)
-        client = Client(receive, send, scope.get(CONNECTION))
+        # Taken out: the connection holds its scope, and a circle would wait for a rare search of all objects.
+        client = Client(receive, send, scope.pop(CONNECTION, None))
         outcome = Outcome(request_id_of(headers), endpoint, time.monotonic())
         tracing = self._telemetry.tracing
         if tracing is not None:

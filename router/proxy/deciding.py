@@ -45,7 +45,10 @@ class Question(NamedTuple):
 
 
 class Decider:
-    """Holds what all decisions share. `own`: classifiers of groups that have one. `exploration` is for the adaptive policy: the cautious one never explores."""
+    """Holds what all decisions share. `own`: classifiers of groups that have one.
+
+    `exploration` is for the adaptive policy: the cautious one never explores.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class Decider:
         draw = self._random.random()
         if not endpoint.generates:
             return Question(target, facts, {}, units, POLICIES["full_precision"], draw)
-        classifier = self._own.get(target.group.name, self._classifier) if self._own else self._classifier
+        classifier = self._own.get(target.group.name, self._classifier)
         risks = {name: round(risk, _RISK_DIGITS) for name, risk in classifier.risk(body).by_precision.items()}
         return Question(target, facts, risks, units, self._policy, draw, self._random.random(), self._exploration)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import orjson
 from redis.asyncio import Redis
 
-from router.control.document import ControlDocument
+from router.control.document import ControlDocument, GroupTuning
 
 PREFIX = "bitgear:tuning:"
 KEPT_S = 30 * 86_400
@@ -134,6 +134,32 @@ class Lease:
     async def release(self) -> None:
         """Give it back, if it is held."""
         await self._client.eval(_RELEASE, 1, f"{PREFIX}lease", self.token)
+
+
+def begun(
+    group: str,
+    tuning: GroupTuning,
+    *,
+    at: float,
+    by: str,
+    version: int,
+    status: Status,
+    reason: str = "",
+    job_id: str = "",
+) -> dict[str, Any]:
+    """Return a job that has found nothing yet. `tuning` is the group's, of the document's `version`, at its beginning."""
+    return {
+        "id": job_id or new_id(),
+        "group": group,
+        "at": at,
+        "by": by,
+        "status": status,
+        "reason": reason,
+        "version": version,
+        "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
+        "thresholds": None,
+        "bounds": None,
+    }
 
 
 def new_id() -> str:

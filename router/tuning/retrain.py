@@ -23,7 +23,7 @@ from classifier.scoring import Trained
 from router.config.loop import TuningConfig
 from router.control.artefacts import Artefacts
 from router.control.document import GroupTuning
-from router.tuning.jobs import Documents, new_id
+from router.tuning.jobs import Documents, begun
 from router.tuning.pairs import LearntPair, Pairs
 from router.tuning.service import publish_classifier
 
@@ -82,20 +82,8 @@ class Retrainer:
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
         now = self._clock()
-        job: dict[str, Any] = {
-            "id": job_id or new_id(),
-            "kind": KIND,
-            "group": name,
-            "at": now,
-            "by": by,
-            "status": "refused",
-            "version": document.version,
-            "base_classifier": tuning.classifier,
-            "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
-            "thresholds": None,
-            "bounds": None,
-            "classifier": None,
-        }
+        job = begun(name, tuning, at=now, by=by, version=document.version, status="refused", job_id=job_id)
+        job.update(kind=KIND, base_classifier=tuning.classifier, classifier=None)
         try:
             own = await self._own(name, tuning)
         except ArtefactError as error:
@@ -157,8 +145,8 @@ class Retrainer:
 def carried(thresholds: Mapping[str, float], moved: Sequence[Moved]) -> dict[str, float]:
     """Return the highest thresholds on the new risks that no more of the pairs' requests pass than passed the old ones.
 
-    Equal risks pass together or not at all. Never above the highest risk of a pair: pairs come mostly of requests that a threshold let through, and say nothing of
-    others. All may go where all might. A precision without pairs gets 0: nobody knows.
+    Equal risks pass together or not at all. Never above the highest risk of a pair: pairs come mostly of requests that a
+    threshold let through, and say nothing of others. All may go where all might. A precision without pairs gets 0.
     """
     found = {}
     for precision, threshold in thresholds.items():

@@ -24,7 +24,7 @@ from router.tuning import guard
 from router.tuning.analysis import REPLAYED, Verdict, analyse, value
 from router.tuning.calibration import calibrations
 from router.tuning.estimators import DECIDES
-from router.tuning.jobs import Documents, Jobs, new_id
+from router.tuning.jobs import Documents, Jobs, Status, begun
 from router.tuning.load_model import Curve
 from router.tuning.records import Record
 from router.tuning.replay import Facts
@@ -85,20 +85,23 @@ class Tuner:
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
 
-        Raises RedisError when the state cannot be reached.
+        Raises the first group's error, once all have had their turn: Conflict, RedisError or OSError.
         """
-        busy = False
+        busy, failed = False, None
         for name, group in self.groups.items():
             wish = await self._jobs.take_wish(name)
             try:
                 await self.tick_group(name, group, wish)
-            except (Conflict, RedisError, OSError):
-                # Whoever asked still waits: the next tick takes it again.
+            except (Conflict, RedisError, OSError) as error:
+                # Whoever asked still waits: the next tick takes it again. The groups after this one have their turn now.
                 if wish is not None:
                     await self._jobs.give_back(name, wish)
-                raise
+                failed = failed or error
+                continue
             tuning = (await self._documents.current()).groups.get(name, GroupTuning())
             busy = busy or group.settings.mode != "off" or tuning.canary is not None or await self._jobs.wished([name])
+        if failed is not None:
+            raise failed
         return busy
 
     async def tick_group(self, name: str, group: Group, wish: Mapping[str, Any] | None = None) -> None:
@@ -179,20 +182,17 @@ class Tuner:
         records = await self._read(name, since, settings.max_records)
         current = present(group, tuning)
         verdict = analyse(records, current, group.facts, settings, points=self._points, replayed=self._replayed)
-        job: dict[str, Any] = {
-            "id": job_id or new_id(),
-            "group": name,
-            "at": now,
-            "by": by,
-            "status": "refused" if verdict.choice is None else "kept",
-            "reason": f"{why}: {verdict.reason}" if why else verdict.reason,
-            "version": document.version,
-            "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
-            "canary_share": settings.canary_share,
-            "thresholds": None,
-            "bounds": None,
-            "report": report_of(verdict, settings, group.facts, current),
-        }
+        job = begun(
+            name,
+            tuning,
+            at=now,
+            by=by,
+            version=document.version,
+            status="refused" if verdict.choice is None else "kept",
+            reason=f"{why}: {verdict.reason}" if why else verdict.reason,
+            job_id=job_id,
+        )
+        job.update(canary_share=settings.canary_share, report=report_of(verdict, settings, group.facts, current))
         state["job_at"] = now
         # What operators and every worker's gauges show of it until the next job.
         for name_of, rows in (
@@ -331,20 +331,14 @@ class Tuner:
             await self._jobs.set_state(name, state)
             await self.job(name, why=reason)
             return True
-        job: dict[str, Any] = {
-            "id": new_id(),
-            "group": name,
-            "at": now,
-            "by": BY,
-            "status": "published" if settings.mode == "automatic" else "proposed",
-            "reason": f"guard: {reason}",
-            "version": document.version,
-            "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
-            "canary_share": settings.canary_share,
-            "thresholds": {str(p): t for p, t in made.thresholds.items()},
-            "bounds": {},
-            "report": {"alarms": [a._asdict() for a in alarms], "records": len(records)},
-        }
+        status: Status = "published" if settings.mode == "automatic" else "proposed"
+        job = begun(name, tuning, at=now, by=BY, version=document.version, status=status, reason=f"guard: {reason}")
+        job.update(
+            canary_share=settings.canary_share,
+            thresholds={str(p): t for p, t in made.thresholds.items()},
+            bounds={},
+            report={"alarms": [a._asdict() for a in alarms], "records": len(records)},
+        )
         if settings.mode == "automatic":
             job["version"] = await self._publish(document, name, made, job["reason"])
             if tuning.canary is not None and (stopped := await self._jobs.load(tuning.canary.job)) is not None:

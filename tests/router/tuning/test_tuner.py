@@ -70,6 +70,25 @@ async def test_a_wish_outlives_a_tick_that_somebody_else_overtook(
     assert newest["id"] == "bobs"
 
 
+async def test_one_groups_failure_takes_no_other_groups_turn(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived = Lived(World(), redis, settings=QUICK.model_copy(update={"mode": "off"}))
+    lived.tuner.groups = dict.fromkeys(("f", "g"), lived.tuner.groups["g"])
+    await lived.jobs.wish("f", "ada", True)
+    turns = []
+
+    async def turn(name: str, *_: object) -> None:
+        turns.append(name)
+        if name == "f":
+            raise OSError("disk full")
+
+    monkeypatch.setattr(lived.tuner, "tick_group", turn)
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            await lived.tuner.tick()
+    assert turns == ["f", "g", "f", "g"]
+    assert (await lived.jobs.take_wish("f") or {})["by"] == "ada"
+
+
 async def test_a_look_that_took_long_is_not_repeated_at_once(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     lived = Lived(World(), redis, settings=QUICK)
     looks = []
