@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.own_home import own_home
 from tests.e2e.test_real_vllm import free_port
 
 pytestmark = pytest.mark.vllm
@@ -38,12 +39,13 @@ def test_feedback_on_real_answers_becomes_a_version_that_says_why(tmp_path: Path
     port, admin_port = free_port(), free_port()
     file, log = tmp_path / "loop.yaml", tmp_path / "up.log"
     file.write_text(CONFIG)
+    environment = {**os.environ, **own_home(tmp_path)}
     with log.open("wb") as out:
         process = subprocess.Popen(
             [BITGEAR, "up", "--config", str(file), "--port", str(port), "--admin-port", str(admin_port)],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=dict(os.environ),
+            env=environment,
         )
     try:
         end = time.monotonic() + START_S
@@ -58,7 +60,7 @@ def test_feedback_on_real_answers_becomes_a_version_that_says_why(tmp_path: Path
             folder = tmp_path / "report"
             command = [BITGEAR, "tune", model, "--once", "--folder", str(folder)]
             command += ["--url", f"http://127.0.0.1:{admin_port}", "--config", str(file)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
             assert done.returncode == 0, done.stderr + log.read_text()[-3000:]
             report = Path(done.stdout.strip()).read_text()
             assert "status **published**" in report, report

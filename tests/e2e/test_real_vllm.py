@@ -21,6 +21,7 @@ import pytest
 
 from backends.wire import parse_vllm_metrics
 from tests.e2e.mt_bench import ask_all
+from tests.e2e.own_home import own_home
 
 pytestmark = pytest.mark.vllm
 GROUP = "smollm2-135m"
@@ -45,7 +46,8 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     port, admin_port = free_port(), free_port()
-    log = tmp_path_factory.mktemp("up") / "up.log"
+    folder = tmp_path_factory.mktemp("up")
+    log = folder / "up.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
             [str(Path(sys.executable).parent / "bitgear"), "up", "--port", str(port), "--admin-port", str(admin_port)],
@@ -53,6 +55,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             stderr=subprocess.STDOUT,
             env={
                 **os.environ,
+                **own_home(folder),
                 "BITGEAR_SCENARIOS__REALTIME__TTFT_MS": "5000",
                 "BITGEAR_ADMIN__TOKENS": json.dumps({"tester": {"sha256": sha256(TOKEN.encode()).hexdigest()}}),
             },
