@@ -15,10 +15,11 @@ _BEARER = b"bearer "
 class Admitted:
     """One request's permission; give it back with `release`."""
 
-    __slots__ = ("_usage", "name", "record")
+    __slots__ = ("_usage", "key", "name", "record")
 
-    def __init__(self, name: str, record: KeyRecord, usage: Usage) -> None:
+    def __init__(self, name: str, record: KeyRecord, usage: Usage, key: bytes = b"") -> None:
         self.name = name
+        self.key = key
         self.record = record
         self._usage = usage
         usage.inflight += 1
@@ -85,7 +86,7 @@ class KeyTable:
                 words = f"This API key may send {record.requests_per_minute:g} requests a minute."
                 raise ApiError(429, words, None, "rate_limit_exceeded", wait_s)
             self._pace.mark(record.sha256, usage, record.requests_per_minute)
-        return Admitted(name, record, usage)
+        return Admitted(name, record, usage, key)
 
 
 def _key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
