@@ -75,7 +75,7 @@ class ProxyApp:
                     raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
                 keys = self.serving.keys
                 if keys is not None:
-                    admitted = keys.admit(headers, outcome.began)
+                    admitted = await keys.admit(headers, outcome.began)
                 await self._route(scope, client, outcome, path, headers, admitted)
             except ClientLeft:
                 outcome.status, outcome.error = 499, "client_left"
