@@ -38,7 +38,8 @@ from router.control.follow import Follower
 from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
-from router.keys.shared import SharedRates
+from router.keys.places import Claims
+from router.keys.shared import SharedLimits
 from router.listening import keep_out, let_in
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
@@ -119,11 +120,11 @@ class Worker:
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
-        pace = Pace(config.server.workers)
+        claims = Claims(Pace(config.server.workers))
         timeout_s = config.redis.timeout_s
-        self._rates = SharedRates(
+        self._limits = SharedLimits(
             open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
-            pace,
+            claims,
             log,
             timeout_s=timeout_s,
         )
@@ -132,7 +133,7 @@ class Worker:
             open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
             file.parent / "classifiers" if file is not None else None,
         )
-        self._builder = Builder(runtime, scorer, os.environ, log, pace, self._artefacts)
+        self._builder = Builder(runtime, scorer, os.environ, log, claims, self._artefacts)
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -283,7 +284,7 @@ class Worker:
         self._serves = True
         self.caching.start()
         self.quality.start()
-        self._rates.start()
+        self._limits.start()
         self._monitor.start()
         self._scheduler.start()
         self._inner_loop.start()
@@ -303,7 +304,7 @@ class Worker:
             self.fleet.close()
             self.app.settle()
             await self.quality.stop()
-            await self._rates.stop()
+            await self._limits.stop()
             await self._artefacts.close()
             await self.caching.stop()
             await self._sink.stop()
