@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config, table_console
+from router.cli.shared import shared_state
 
 if TYPE_CHECKING:
     from router.config.schema import Config
@@ -21,7 +21,10 @@ events_app = typer.Typer(help="Events of decided requests.", no_args_is_help=Tru
 
 _Redis = Annotated[
     str | None,
-    typer.Option("--redis", help="redis:// or unix:// URL of the events. Default: as the configuration says."),
+    typer.Option(
+        "--redis",
+        help="URL of the Redis with the events. Default: redis.url, otherwise that of the Bitgear that runs here.",
+    ),
 ]
 _Hours = Annotated[float | None, typer.Option(min=0, help="Only events of the last so many hours.")]
 
@@ -105,8 +108,7 @@ def _events(config: Config, file: Path | None, url: str | None, hours: float | N
     since = None if hours is None else time.time() - hours * 3600
     if file is not None:
         return _since(from_file(file), since)
-    chosen = url or config.redis.url or _private(config)
-    password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+    chosen, password = shared_state(config, url)
     return _since(from_stream(chosen, config.events.stream, password=password, since=since), since)
 
 
@@ -116,12 +118,6 @@ def _since(events: Iterable[dict[str, Any]], since: float | None) -> Iterator[di
         # An event without its time is damaged: whoever reads on counts it.
         if since is None or not isinstance(at, int | float) or at >= since:
             yield event
-
-
-def _private(config: Config) -> str:
-    from router.store.valkey import PrivateValkey
-
-    return PrivateValkey(Path(config.local.home).expanduser() / "state").url
 
 
 def _print(found: Effect) -> None:
