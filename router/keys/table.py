@@ -17,10 +17,11 @@ _BEARER = b"bearer "
 class Admitted:
     """One request's permission; give it back with `release`."""
 
-    __slots__ = ("_claim", "_claims", "name", "record")
+    __slots__ = ("_claim", "_claims", "key", "name", "record")
 
-    def __init__(self, name: str, record: KeyRecord, claims: Claims, claim: Claim) -> None:
+    def __init__(self, name: str, record: KeyRecord, claims: Claims, claim: Claim, key: bytes = b"") -> None:
         self.name = name
+        self.key = key
         self.record = record
         self._claims = claims
         self._claim = claim
@@ -89,7 +90,7 @@ class KeyTable:
         elif not await self._claims.enter(record.sha256, claim, record.max_concurrent, now):
             words = f"This API key has as many requests in flight as it may: {record.max_concurrent}."
             raise ApiError(429, words, None, "rate_limit_exceeded", 1.0)
-        admitted = Admitted(name, record, self._claims, claim)
+        admitted = Admitted(name, record, self._claims, claim, key)
         if record.requests_per_minute is not None:
             pace = self._claims.pace
             wait_s = usage.take(pace.allowed(record.requests_per_minute), now)

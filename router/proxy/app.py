@@ -19,7 +19,7 @@ from router.proxy.errors import ApiError, MethodNotAllowed
 from router.proxy.exchange import Exchange
 from router.proxy.explain import explain
 from router.proxy.failures import Refused
-from router.proxy.headers import decision_header, downstream_headers
+from router.proxy.headers import decision_header, downstream_headers, with_credential
 from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
@@ -76,6 +76,7 @@ class ProxyApp:
                 keys = self.serving.keys
                 if keys is not None:
                     admitted = await keys.admit(headers, outcome.began)
+                    headers = with_credential(headers, admitted.key)
                 await self._route(scope, client, outcome, path, headers, admitted)
             except ClientLeft:
                 outcome.status, outcome.error = 499, "client_left"
