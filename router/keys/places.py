@@ -35,6 +35,7 @@ class Told(NamedTuple):
     """Spare places that requests may take while the answer is on its way."""
     waiting: int
     limit: int
+    """0: it claims nothing beside what it runs."""
 
 
 class Heard(NamedTuple):
@@ -113,11 +114,14 @@ class Claim:
 
     def tell(self, pace: Pace, now: float) -> Told:
         """Return what to tell, and hold no more than that until there is an answer."""
-        kept = 0
-        if now < self._lapses:
+        kept, limit = 0, self.limit or 1
+        if pace.share(limit, now) is not None:
+            # By its own count now: others may not have told what they run, so nothing is claimed beside that.
+            limit = 0
+        elif now < self._lapses:
             kept = max(0, min(self._held - self.running, self._rest // (pace.workers + 1)))
         self._held = self.running + kept
-        return Told(self.running, kept, len(self.waiting), self.limit or 1)
+        return Told(self.running, kept, len(self.waiting), limit)
 
     def heard(self, told: Told, answer: Heard, sent_at: float, now: float) -> bool:
         """Take over the answer; return whether there is something new to tell."""
@@ -202,13 +206,14 @@ class Claims:
 
     def leave(self, name: str, claim: Claim) -> None:
         """One request has ended."""
-        claim.give(self._clock())
+        now = self._clock()
+        claim.give(now)
         if name not in self._live:
             return
         if not claim.running:
             del self._live[name]
         self._change(name, claim)
-        if claim.tight:
+        if claim.tight and self.pace.share(claim.limit or 1, now) is None:
             self.pace.urgent.set()
 
     def _change(self, name: str, claim: Claim) -> None:
