@@ -28,6 +28,7 @@ from backends.wire import VllmMetrics
 from benchmarks.world.engine import Engine, Job
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import Answer, Labeller
+from benchmarks.world.records import record_of
 from benchmarks.world.served import Served
 from benchmarks.world.traffic import Arrival
 from benchmarks.world.truth import Truth, Worth
@@ -51,7 +52,7 @@ from router.proxy.outcome import Outcome
 from router.proxy.surface import CHAT
 from router.proxy.usage import Usage
 from router.state import Fleet, Group, Replica, Variant
-from router.tuning.records import Label, Option, Record
+from router.tuning.records import Label, Record
 
 GROUP = "world"
 _PROBE_PROMPT, _PROBE_OUTPUT = 16, 8
@@ -323,32 +324,7 @@ class World:
         if self._labeller is not None:
             answer = Answer(served.ended, served.arrival.key, served.variant, served.precision, served.worth)
             labels = self._labeller(self._said, answer)
-        decision = served.decision
-        scenario = self.scenarios[served.arrival.scenario]
-        options = tuple(
-            Option(c.variant, c.precision, c.rank, c.live, c.fits, c.risk, c.threshold, c.ttft_s, c.e2e_s, propensity)
-            for c, propensity in zip(decision.candidates, decision.propensities, strict=True)
-        )
-        return Record(
-            id=str(served.index),
-            at=served.ended,
-            group=GROUP,
-            scenario=served.arrival.scenario,
-            version=decision.version,
-            arm=decision.arm,
-            explored=decision.explored,
-            variant=served.variant,
-            options=options,
-            risks=served.arrival.risks,
-            prompt_tokens=served.arrival.prompt_tokens,
-            completion_tokens=served.arrival.output_tokens,
-            ttft_s=served.ttft_s,
-            e2e_s=served.e2e_s,
-            ok=True,
-            labels=tuple(labels),
-            ttft_target_s=scenario.ttft_s,
-            e2e_target_s=scenario.e2e_s,
-        )
+        return record_of(served, GROUP, self.scenarios[served.arrival.scenario], labels)
 
     def _read_metrics(self, seat: _Seat) -> None:
         engine = seat.engine
