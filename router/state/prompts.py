@@ -129,10 +129,10 @@ class Prompts:
         """Return the prompt tokens that came since then, from everybody."""
         return max(0.0, self._own - mark.own, self._counted(now) - mark.counted)
 
-    def count(self, now: float, counter: float, per_token_s: float, waiting: float | None = None) -> None:
+    def count(self, now: float, counter: float, per_token_s: float, waiting: float) -> None:
         """Take in the server's counter of prompt tokens; one that fell belongs to a server that began anew.
 
-        `waiting`: requests whose prompts wait for nothing but those before them, everybody's; None where that is not known.
+        `waiting`: everybody's requests whose prompts wait for nothing but those before them.
         """
         if not math.isfinite(counter):
             return
@@ -150,7 +150,7 @@ class Prompts:
         self._counter, self._counter_at, self._done = counter, now, done
         if not self._others:
             others = 0.0
-        elif waiting is not None:
+        else:
             # Those that wait, and the one that is being computed, if it is another's (Pollaczek and Khinchine's sum).
             others = max(0.0, waiting * self._length - own) + min(1.0, self._others * per_token_s) * self._rest
         self._move(now, self._faded(now), own, others)

@@ -48,8 +48,8 @@ class Replica:
         self.inflight_at_metrics = 0
         self._places = 0.0
         """Most requests that the server was seen to run at once."""
-        self._full = False
-        """Whether no place was free when the figures were read."""
+        self._free = 0.0
+        """Places that were free when the figures were read."""
         self.last_byte_at = -math.inf
         self.last_error: str | None = None
         self.changed = asyncio.Event()
@@ -62,17 +62,17 @@ class Replica:
     def load(self, now: float, stale_s: float) -> tuple[float, float]:
         """Return (running, waiting) requests: the server's own figures, moved on by what was sent since.
 
-        Only those wait that wait for a place. While places are free whoever waits runs as soon as the prompts ahead
-        are computed, long before the figures are read again.
+        Only those wait that wait for a place. Who finds a free one runs as soon as the prompts ahead are computed, long
+        before the figures are read again.
         """
         own = float(self.inflight)
         metrics = self.metrics
         if metrics is None or now - self.metrics_at > stale_s:
             return own, 0.0
         since = own - self.inflight_at_metrics
-        if metrics.waiting > 0.0 and self._full:
+        if metrics.waiting > 0.0 and metrics.waiting + since > self._free:
             # What came since waits as well, what ended since made room.
-            return max(metrics.running, 1.0), max(0.0, metrics.waiting + since)
+            return max(metrics.running + self._free, 1.0), metrics.waiting + since - self._free
         return max(own, metrics.running + metrics.waiting + since, 0.0), 0.0
 
     def send(self, now: float, prompt_tokens: float) -> tuple[float, Mark]:
@@ -95,10 +95,12 @@ class Replica:
             # It began anew, perhaps with other places.
             self._places = 0.0
         # One that runs more than ever before has just shown that it had places; one that stops there has no more.
-        self._full = metrics.running == self._places or metrics.kv_cache_usage >= _FULL_CACHE
+        self._free = self._places - metrics.running if metrics.running <= self._places else math.inf
+        if metrics.kv_cache_usage >= _FULL_CACHE:
+            self._free = 0.0
         self._places = max(self._places, metrics.running)
         self.metrics, self.metrics_at, self.inflight_at_metrics = metrics, now, self.inflight
-        waiting = None if self._full else metrics.waiting
+        waiting = min(metrics.waiting, self._free)
         self.prompts.count(now, metrics.prompt_tokens, self.estimator.per_token_s, waiting)
 
     def speed(self, now: float, stale_s: float) -> Speed | None:

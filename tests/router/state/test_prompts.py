@@ -47,7 +47,7 @@ def test_what_others_send_is_seen_in_the_servers_counter() -> None:
     begun = prompts.mark(0.0)
     for second in range(60):
         prompts.send(float(second), 100.0, PER_TOKEN)
-        prompts.count(second + 0.5, 1000.0 * (second + 0.5), PER_TOKEN)
+        prompts.count(second + 0.5, 1000.0 * (second + 0.5), PER_TOKEN, 0.0)
     assert prompts.rate(60.0) == pytest.approx(1000.0, rel=0.02)
     assert prompts.since(begun, 60.0) == pytest.approx(60_000.0, rel=0.02)
     # Theirs come between one's own, not with it.
@@ -61,23 +61,23 @@ def test_ones_own_prompts_are_not_counted_twice() -> None:
     begun = prompts.mark(0.0)
     for second in range(60):
         prompts.send(float(second), 100.0, PER_TOKEN)
-        prompts.count(second + 0.5, 100.0 * (second + 1), PER_TOKEN)
+        prompts.count(second + 0.5, 100.0 * (second + 1), PER_TOKEN, 0.0)
     assert prompts.rate(59.5) == pytest.approx(100.0, rel=0.15)
     assert prompts.since(begun, 59.5) == pytest.approx(6000.0, rel=0.05)
 
 
 def test_a_server_that_began_anew_counts_from_zero() -> None:
     prompts = Prompts()
-    prompts.count(0.0, 1e9, PER_TOKEN)
-    prompts.count(1.0, 1e9 + 500.0, PER_TOKEN)
-    prompts.count(2.0, 300.0, PER_TOKEN)
+    prompts.count(0.0, 1e9, PER_TOKEN, 0.0)
+    prompts.count(1.0, 1e9 + 500.0, PER_TOKEN, 0.0)
+    prompts.count(2.0, 300.0, PER_TOKEN, 0.0)
     assert 0.0 < prompts.rate(2.0) < 500.0
 
 
 def test_a_server_that_fell_silent_is_not_taken_to_go_on_for_ever() -> None:
     prompts = Prompts()
     for second in range(60):
-        prompts.count(float(second), 1000.0 * second, PER_TOKEN)
+        prompts.count(float(second), 1000.0 * second, PER_TOKEN, 0.0)
     mark = prompts.mark(59.0)
     assert prompts.since(mark, 60.0) == pytest.approx(1000.0, rel=0.02)
     assert prompts.since(mark, 1000.0) == pytest.approx(MEMORY_S * 1000.0, rel=0.02)
@@ -118,21 +118,21 @@ def test_ones_own_prompt_is_none_that_came_meanwhile_though_it_is_counted_later(
     prompts, counter = Prompts(), 0.0
     for step in range(20):
         now = 10.0 * step
-        prompts.count(now, counter, PER_TOKEN)
+        prompts.count(now, counter, PER_TOKEN, 0.0)
         ahead = prompts.send(now, 4000.0, PER_TOKEN)
         mark = prompts.mark(now, ahead + 4000.0)
         counter += 4000.0
-        prompts.count(now + 1.0, counter, PER_TOKEN)
+        prompts.count(now + 1.0, counter, PER_TOKEN, 0.0)
         assert prompts.since(mark, now + 1.0) < 0.3 * 4000.0
     # What others send is none of it.
-    prompts.count(192.0, counter + 9000.0, PER_TOKEN)
+    prompts.count(192.0, counter + 9000.0, PER_TOKEN, 0.0)
     assert prompts.since(mark, 192.0) > 0.7 * 9000.0
 
 
 def test_a_counter_that_cannot_be_read_any_more_is_forgotten() -> None:
     prompts = Prompts()
     for second in range(60):
-        prompts.count(float(second), 1000.0 * second, PER_TOKEN)
+        prompts.count(float(second), 1000.0 * second, PER_TOKEN, 0.0)
     assert prompts.rate(59.0 + MEMORY_S) == pytest.approx(1000.0, rel=0.02)
     assert prompts.rate(200.0) < 1.0
 
@@ -141,8 +141,8 @@ def test_a_counter_that_cannot_be_read_any_more_is_forgotten() -> None:
 def test_a_counter_that_is_no_number_is_left_out(odd: float) -> None:
     prompts = Prompts()
     for second in range(60):
-        prompts.count(float(second), 1000.0 * second, PER_TOKEN)
-        prompts.count(second + 0.5, odd, PER_TOKEN)
+        prompts.count(float(second), 1000.0 * second, PER_TOKEN, 0.0)
+        prompts.count(second + 0.5, odd, PER_TOKEN, 0.0)
     assert prompts.rate(59.5) == pytest.approx(1000.0, rel=0.02)
 
 
@@ -152,11 +152,10 @@ class Shared:
     Each worker knows what it sends itself, and reads the server's counter and queue once a second.
     """
 
-    def __init__(self, workers: int, *, queue_told: bool = True) -> None:
+    def __init__(self, workers: int) -> None:
         self.views = [Prompts() for _ in range(workers)]
         self.differences: list[float] = []
         self.waits: list[float] = []
-        self._queue_told = queue_told
 
     def run(self, utilisation: float, requests: int) -> float:
         """Let Poisson arrivals of prompts that are alike come; return the mean wait by Pollaczek and Khinchine, seconds."""
@@ -177,7 +176,7 @@ class Shared:
                     ends.popleft()
                 while starts and starts[0] <= now:
                     starts.popleft()
-                view.count(now, computed, PER_TOKEN, float(len(starts)) if self._queue_told else None)
+                view.count(now, computed, PER_TOKEN, float(len(starts)))
                 heapq.heappush(events, (now + 1.0, next(order), "read", (worker, BEGINNING)))
             elif what == "end":
                 view.computed(now, tokens, mark, PER_TOKEN)
@@ -205,13 +204,12 @@ def test_one_workers_wait_is_foretold_exactly(utilisation: float) -> None:
     assert fmean(map(abs, shared.differences)) < 0.003
 
 
-@pytest.mark.parametrize("queue_told", [True, False])
 @pytest.mark.parametrize("utilisation", [0.3, 0.6])
 @pytest.mark.parametrize("workers", [2, 8])
 def test_where_workers_share_a_server_the_wait_foretold_is_the_true_one_on_average(
-    workers: int, utilisation: float, queue_told: bool
+    workers: int, utilisation: float
 ) -> None:
-    shared = Shared(workers, queue_told=queue_told)
+    shared = Shared(workers)
     expected = shared.run(utilisation, 8000)
     true = fmean(shared.waits)
     assert true == pytest.approx(expected, rel=0.15)
@@ -255,13 +253,13 @@ def test_others_queue_of_a_server_that_fell_silent_is_forgotten() -> None:
             st.floats(0, 100),
             st.floats(0, 1e6),
             st.floats(0, 1),
-            st.one_of(st.none(), st.floats(0, 1e4)),
+            st.floats(0, 1e4),
         ),
         max_size=30,
     )
 )
 def test_nothing_is_negative_or_without_bound_whatever_comes(
-    steps: list[tuple[str, float, float, float, float | None]],
+    steps: list[tuple[str, float, float, float, float]],
 ) -> None:
     prompts, now = Prompts(), 0.0
     marks = [prompts.mark(now)]

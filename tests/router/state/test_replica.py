@@ -41,7 +41,8 @@ def test_figures_are_moved_on_by_what_was_sent_since() -> None:
 
 def test_what_comes_to_a_full_server_waits() -> None:
     assert seen(8, 2, 10, 13).load(101.0, 10.0) == (8.0, 5.0)
-    assert seen(8, 2, 10, 5).load(101.0, 10.0) == (8.0, 0.0)
+    assert seen(8, 2, 10, 9).load(101.0, 10.0) == (8.0, 1.0)
+    assert seen(8, 2, 10, 5).load(101.0, 10.0) == (5.0, 0.0)
 
 
 def test_while_places_are_free_nobody_waits_for_one() -> None:
@@ -54,6 +55,9 @@ def test_while_places_are_free_nobody_waits_for_one() -> None:
     # As many run as ever did, and more wait: there are no more places.
     r.read(3.0, VllmMetrics(running=40.0, waiting=3.0))
     assert r.load(3.0, 10.0) == (40.0, 3.0)
+    # Two places are free, for two of the eight that wait.
+    r.read(4.0, VllmMetrics(running=38.0, waiting=8.0))
+    assert r.load(4.0, 10.0) == (40.0, 6.0)
 
 
 def test_a_full_cache_leaves_no_place() -> None:
