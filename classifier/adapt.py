@@ -294,7 +294,7 @@ def _content(base: Artefact, rows: _Rows, score: Array, correction: _Correction 
     low, high = ranges(rows.features)
     slopes, starts = _filled(platts.slopes), _filled(platts.intercepts)
     calibration = {
-        **old,
+        **{key: value for key, value in old.items() if key not in ("points", "bends")},
         "mean": platts.mean,
         "scale": platts.scale,
         "clip": _CLIP,

@@ -20,7 +20,9 @@ _NO_TORCH = "The head needs PyTorch: pip install 'bitgear[train,head]'"
 def build_app() -> typer.Typer:
     """Return the application."""
     app = typer.Typer(
-        help="The classifier: train it, measure it, see why a request got its risk.", no_args_is_help=True
+        help="The classifier: train it, measure it, see why a request got its risk.",
+        no_args_is_help=True,
+        add_completion=False,
     )
     app.command("train")(train)
     app.command("eval")(evaluate)

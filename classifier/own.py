@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from classifier.bend import fit_bend, pieces
 from classifier.calibration import Calibration
 from classifier.drift import reference
 from classifier.evaluate import Array, auc, calibration_error, interval
 from classifier.features import NAMES, Features
-from classifier.fit import FITTERS, Examples, Platt, fit_platt, intercept_for, ranges
+from classifier.fit import FITTERS, Examples, fit_platt, ranges, rounded
 from classifier.folds import group_folds
 from classifier.labels import LABELS, Loss
 from classifier.models import build
@@ -156,17 +157,12 @@ def _held_out_risks(
         at = np.flatnonzero(test).tolist()
         least = np.zeros(len(at))
         for name, label in worse.items():
-            slope = _platt(z[train], label[train]).slope
-            start = intercept_for(_rate(label[train]), slope * z[train])
+            bend = fit_bend(z[train], label[train], pieces(z[train], _CLIP))
             # As it is served: a lower precision never has less risk than a higher one.
-            risks[name][test] = least = np.maximum(least, 1 / (1 + np.exp(-(start + slope * z[test]))))
+            risks[name][test] = least = np.maximum(least, bend.probability(z[test]))
             rates = _segment_rates([segments[i] for i in np.flatnonzero(train).tolist()], label[train])
             means[name][at] = [rates.get(segments[i], _rate(label[train])) for i in at]
     return risks, means
-
-
-def _platt(z: Array, worse: Array) -> Platt:
-    return fit_platt(z, worse, 0.0, _SLOPE_SPREAD, floor=0.0)
 
 
 def _rate(worse: Array) -> float:
@@ -363,20 +359,22 @@ def _rising(by_name: Mapping[str, float]) -> list[float]:
 def _final(
     examples: Examples, z: Array, worse: Mapping[str, Array], tested: Sequence[str], kind: str, seed: int
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The model of all prompts, and the calibration: its slope and intercepts are those of the held-out scores."""
+    """The model of all prompts, and the calibration: its lines are those of the held-out scores."""
     parameters = FITTERS[kind](examples, seed)
     model = build(kind, parameters)
     scores = np.array([model.score(item) for item in examples.features])
-    platt = _platt(z, worse[tested[-1]])
-    slopes = {name: _platt(z, worse[name]).slope for name in tested}
-    starts = {name: intercept_for(_rate(worse[name]), slopes[name] * z) for name in tested}
+    platt = fit_platt(z, worse[tested[-1]], 0.0, _SLOPE_SPREAD)
+    points = pieces(z, _CLIP)
+    bends = {name: fit_bend(z, worse[name], points) for name in tested}
+    starts = {name: bend.intercept for name, bend in bends.items()}
     low, high = ranges(examples.matrix())
     calibration: dict[str, object] = {
         "mean": float(scores.mean()),
         "scale": float(scores.std()) or 1.0,
         "clip": _CLIP,
         "slope": platt.slope,
-        "slopes": list(_filled(slopes, platt.slope).values()),
+        "points": rounded(points),
+        "bends": [rounded(bend.heights) for bend in _filled(bends, bends[tested[-1]]).values()],
         "intercepts": _rising(_filled(starts, max(starts.values()))),
         "structured": [0.0] * len(PRECISIONS),
         "covariance": list(platt.covariance),

@@ -38,7 +38,8 @@ from router.control.follow import Follower
 from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
-from router.keys.shared import SharedRates
+from router.keys.places import Claims
+from router.keys.shared import SharedLimits
 from router.listening import keep_out, let_in
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
@@ -75,15 +76,37 @@ _LATELY_S = 10
 class _Server(uvicorn.Server):
     """Leaves signals to the worker, which runs two servers."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def end(self) -> None:
+        """Take no more requests and let the running ones finish; called again: end at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `end`. The inherited one looks ten times a second."""
+        await self.on_tick(0)
+        await self._told.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let in who already waits, accept nothing more, and let what runs end."""
         for sock in sockets or []:
             await let_in(sock)
-        await super().shutdown(sockets)
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        await asyncio.sleep(0)
+        # The inherited one waits a tenth of a second even for nobody.
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
 
 
 class Worker:
@@ -97,11 +120,11 @@ class Worker:
         self._serves = False
         scorer = classifier.load(config.classifier.model, config.classifier.artefact)
         password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
-        pace = Pace(config.server.workers)
+        claims = Claims(Pace(config.server.workers))
         timeout_s = config.redis.timeout_s
-        self._rates = SharedRates(
+        self._limits = SharedLimits(
             open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
-            pace,
+            claims,
             log,
             timeout_s=timeout_s,
         )
@@ -110,7 +133,7 @@ class Worker:
             open_client(runtime.redis_url, password=password, timeout_s=timeout_s) if runtime.redis_url else None,
             file.parent / "classifiers" if file is not None else None,
         )
-        self._builder = Builder(runtime, scorer, os.environ, log, pace, self._artefacts)
+        self._builder = Builder(runtime, scorer, os.environ, log, claims, self._artefacts)
         serving = self._builder.first()
         self._monitor = Monitor(serving.fleet, config.health, log)
         directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -250,8 +273,7 @@ class Worker:
             keep_out(sock)
         self._own = []
         for server in self._servers:
-            server.force_exit = server.should_exit
-            server.should_exit = True
+            server.end()
 
     async def serve(self, api: socket.socket, admin: socket.socket, *, shared: bool = False) -> None:
         """Serve both addresses until `stop`. Unless others accept on the sockets too, nobody is let in after that."""
@@ -262,7 +284,7 @@ class Worker:
         self._serves = True
         self.caching.start()
         self.quality.start()
-        self._rates.start()
+        self._limits.start()
         self._monitor.start()
         self._scheduler.start()
         self._inner_loop.start()
@@ -282,7 +304,7 @@ class Worker:
             self.fleet.close()
             self.app.settle()
             await self.quality.stop()
-            await self._rates.stop()
+            await self._limits.stop()
             await self._artefacts.close()
             await self.caching.stop()
             await self._sink.stop()

@@ -28,7 +28,7 @@ class Limit:
             await self._app(scope, receive, send)
             return
         told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if told.isdigit() and int(told) > MOST:
+        if told.isdigit() and int(told.lstrip(b"0") or b"0") > MOST:
             await answer(413, _TOLD)(scope, receive, send)
             return
         came = 0

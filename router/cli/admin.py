@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ GroupName = Annotated[str, typer.Argument(help="Name of the model group.")]
 Pinned = Annotated[str, typer.Argument(help="The variant as group@variant.")]
 JobId = Annotated[str, typer.Argument(help="Id of the job.")]
 KeyName = Annotated[str, typer.Argument(help="Name of the key.")]
+Most = Annotated[int, typer.Option(min=1, max=500, help="Most that are printed.")]
 
 
 @config_commands.command("get")
@@ -89,7 +91,7 @@ def config_patch(
 
 
 @admin_app.command("versions")
-def versions(limit: int = 20, url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
+def versions(limit: Most = 20, url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
     """List the newest versions."""
     for one in operator(url, token, config).ask("GET", f"/admin/versions?limit={limit}"):
         typer.echo(f"{one['version']:>6}  {_time(one['at'])}  {one['by']:<16} {one['reason']}")
@@ -97,8 +99,8 @@ def versions(limit: int = 20, url: UrlOption = None, token: TokenOption = None, 
 
 @admin_app.command("diff")
 def diff(
-    version: int,
-    to: int,
+    version: Annotated[int, typer.Argument(min=0, help="The one; 0: the configuration file alone.")],
+    to: Annotated[int, typer.Argument(min=0, help="The other.")],
     url: UrlOption = None,
     token: TokenOption = None,
     config: ConfigOption = None,
@@ -190,7 +192,8 @@ for _action in ("add", "remove", "drain", "undrain"):
 def keys_list(url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
     """List the keys; the keys themselves are kept nowhere."""
     for one in operator(url, token, config).ask("GET", "/admin/keys"):
-        state = "disabled" if one["disabled"] else "active"
+        expired = one["expires"] is not None and one["expires"] <= time.time()
+        state = "disabled" if one["disabled"] else "expired" if expired else "active"
         typer.echo(
             f"{one['name']:<24} {state:<9} {one['source']:<5} {one['tenant'] or '-':<16} {one['groups'] or 'all groups'}"
         )
@@ -199,10 +202,21 @@ def keys_list(url: UrlOption = None, token: TokenOption = None, config: ConfigOp
 @key_commands.command("make")
 def keys_make(
     name: KeyName,
-    tenant: str = "",
+    tenant: Annotated[str, typer.Option(help="Who uses it, for people.")] = "",
     group: Annotated[list[str] | None, typer.Option(help="A group that it may use; none: all.")] = None,
-    requests_per_minute: float | None = None,
-    max_concurrent: int | None = None,
+    scenario: Annotated[
+        str | None, typer.Option(help="Scenario of its requests that name none: realtime, batch or edge.")
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Its requests use no cache unless they say so by cache-control.")
+    ] = False,
+    days: Annotated[float | None, typer.Option(min=0, help="Refuse it after so many days. Default: never.")] = None,
+    requests_per_minute: Annotated[
+        float | None, typer.Option(min=0, help="Most requests a minute; above it the client gets 429.")
+    ] = None,
+    max_concurrent: Annotated[
+        int | None, typer.Option(min=1, help="Most requests in flight; above it the client gets 429.")
+    ] = None,
     url: UrlOption = None,
     token: TokenOption = None,
     config: ConfigOption = None,
@@ -212,6 +226,9 @@ def keys_make(
         "name": name,
         "tenant": tenant,
         "groups": group or [],
+        "scenario": scenario,
+        "cache": "none" if no_cache else None,
+        "expires": None if days is None else round(time.time() + days * 86_400),
         "requests_per_minute": requests_per_minute,
         "max_concurrent": max_concurrent,
     }
@@ -226,7 +243,7 @@ def keys_revoke(name: KeyName, url: UrlOption = None, token: TokenOption = None,
 
 
 @admin_app.command("audit")
-def audit(limit: int = 20, url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
+def audit(limit: Most = 20, url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
     """Print who changed what, newest first."""
     for one in operator(url, token, config).ask("GET", f"/admin/audit?limit={limit}"):
         version = f"version {one['version']}" if one["version"] is not None else one["action"]
@@ -297,6 +314,4 @@ def _print(value: Any) -> None:
 
 
 def _time(at: float) -> str:
-    import time
-
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from router.cli.common import BAD_INPUT, ConfigOption, ask, fail, load_config, reachable
+from router.cli.shared import shared_state
 
 _TIMEOUT_S = 5.0
 """Longest wait for an answer of Redis."""
@@ -19,14 +20,14 @@ def give(
     request_id: Annotated[str, typer.Argument(help="The answer's x-request-id.")],
     thumbs: Annotated[str | None, typer.Option(help="up or down.")] = None,
     score: Annotated[float | None, typer.Option(help="Quality in [0, 1].")] = None,
-    comment: Annotated[str | None, typer.Option(help="In words.")] = None,
+    comment: Annotated[str | None, typer.Option(help="In words; kept as feedback.comment_chars says.")] = None,
     key_env: Annotated[
         str, typer.Option(help="Environment variable with the API key that made the request, if it had one.")
     ] = "OPENAI_API_KEY",
     url: Annotated[str | None, typer.Option(help="Address of the proxy. Default: from the configuration.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say how good the answer to a request was."""
+    """Say how good the answer to a request was; metrics go over HTTP alone."""
     if (thumbs is None) == (score is None):
         fail("give one of --thumbs and --score", BAD_INPUT)
     if url is None:
@@ -43,8 +44,11 @@ def give(
 @feedback_app.command("agreement")
 def agreement(
     group: Annotated[str, typer.Argument(help="Model group.")],
-    redis_url: Annotated[str | None, typer.Option("--redis", help="Redis. Default: from the configuration.")] = None,
-    hours: Annotated[float, typer.Option(min=0.01, help="How far back.")] = 24.0,
+    redis_url: Annotated[
+        str | None,
+        typer.Option("--redis", help="Its Redis. Default: redis.url, otherwise that of the Bitgear that runs here."),
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0.01, help="How far back, hours.")] = 24.0,
     limit: Annotated[int, typer.Option(min=1, help="Most requests that are read.")] = 50_000,
     config: ConfigOption = None,
 ) -> None:
@@ -59,10 +63,7 @@ def agreement(
     from router.tuning.dataset import Records, read_records
 
     loaded = load_config(config)
-    address = redis_url or loaded.redis.url
-    if address is None:
-        fail("no Redis is configured; name the one that bitgear up shows, with --redis", BAD_INPUT)
-    password = os.environ.get(loaded.redis.password_env) if loaded.redis.password_env else None
+    address, password = shared_state(loaded, redis_url)
 
     async def read() -> Records:
         async with open_client(address, password=password, timeout_s=_TIMEOUT_S) as client:

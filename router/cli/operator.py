@@ -79,12 +79,21 @@ def write_own(folder: Path, token: str, url: str) -> Path:
     return path
 
 
-def _own(home: Path, url: str) -> str | None:
-    """The token of this user's Bitgear that runs at `url`."""
-    for file in sorted((home / "run").glob(f"run-*/{_FILE}")):
+def run_folder_of(home: Path, url: str) -> Path | None:
+    """The run folder of this user's Bitgear whose admin API is at `url`; None where none runs there."""
+    for file in sorted((home / "run").glob(f"run-*/{_FILE}.url")):
         try:
-            if (file.parent / f"{_FILE}.url").read_text().strip() == url:
-                return file.read_text().strip()
+            if file.read_text().strip() == url:
+                return file.parent
         except OSError:
             continue
     return None
+
+
+def _own(home: Path, url: str) -> str | None:
+    """The token of this user's Bitgear that runs at `url`."""
+    folder = run_folder_of(home, url)
+    try:
+        return (folder / _FILE).read_text().strip() if folder is not None else None
+    except OSError:
+        return None

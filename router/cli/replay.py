@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config, table_console
+from router.cli.event import RedisOption, show
+from router.cli.shared import shared_state
 
 if TYPE_CHECKING:
     from router.config.schema import Config
     from router.replay import Effect
 
 events_app = typer.Typer(help="Events of decided requests.", no_args_is_help=True)
+events_app.command("show")(show)
 
-_Redis = Annotated[
-    str | None,
-    typer.Option("--redis", help="redis:// or unix:// URL of the events. Default: as the configuration says."),
-]
 _Hours = Annotated[float | None, typer.Option(min=0, help="Only events of the last so many hours.")]
 
 
@@ -37,7 +35,7 @@ def replay(
     hours: _Hours = None,
     listed: Annotated[int, typer.Option("--list", min=0, help="How many moved requests are listed.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-    redis: _Redis = None,
+    redis: RedisOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Decide recorded requests anew under another configuration, and print what would change.
@@ -75,7 +73,7 @@ def export(
     output: Annotated[Path, typer.Argument(help="File to write: JSON lines; gzipped where its name ends in .gz.")],
     hours: _Hours = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most events.")] = None,
-    redis: _Redis = None,
+    redis: RedisOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write the recorded events into a file. They hold no prompts."""
@@ -105,8 +103,7 @@ def _events(config: Config, file: Path | None, url: str | None, hours: float | N
     since = None if hours is None else time.time() - hours * 3600
     if file is not None:
         return _since(from_file(file), since)
-    chosen = url or config.redis.url or _private(config)
-    password = os.environ.get(config.redis.password_env) if config.redis.password_env else None
+    chosen, password = shared_state(config, url)
     return _since(from_stream(chosen, config.events.stream, password=password, since=since), since)
 
 
@@ -116,12 +113,6 @@ def _since(events: Iterable[dict[str, Any]], since: float | None) -> Iterator[di
         # An event without its time is damaged: whoever reads on counts it.
         if since is None or not isinstance(at, int | float) or at >= since:
             yield event
-
-
-def _private(config: Config) -> str:
-    from router.store.valkey import PrivateValkey
-
-    return PrivateValkey(Path(config.local.home).expanduser() / "state").url
 
 
 def _print(found: Effect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,9 @@ def route(
     model: Annotated[str | None, typer.Option(help="Group, or pinned variant. Default: the first group.")] = None,
     scenario: Annotated[str | None, typer.Option(help="realtime, batch or edge. Default: the group's.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    key_env: Annotated[
+        str, typer.Option(help="Environment variable with the API key, where Bitgear asks for one.")
+    ] = "OPENAI_API_KEY",
     url: Annotated[str | None, typer.Option(help="Address of the API. Default: from the configuration.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
     config: ConfigOption = None,
@@ -23,12 +27,15 @@ def route(
         server = load_config(config).server
         url = reachable(server.host, server.port)
     base = url.rstrip("/").removesuffix("/v1")
+    key = os.environ.get(key_env)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     if model is None:
-        model = str(ask("GET", f"{base}/v1/models")["data"][0]["id"])
+        model = str(ask("GET", f"{base}/v1/models", headers=headers)["data"][0]["id"])
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
-    headers = {"x-bitgear-scenario": scenario} if scenario else None
+    if scenario:
+        headers["x-bitgear-scenario"] = scenario
     decision = ask("POST", f"{base}/v1/route", body=body, headers=headers)
     if as_json:
         import orjson

@@ -16,6 +16,7 @@ Fragment = Mapping[str, Any]
 """A piece of JSON Schema."""
 
 _UNITS = {
+    "_per_s": "per second",
     "_ms": "milliseconds",
     "_gb_s": "GB/s",
     "_s": "seconds",

@@ -81,13 +81,13 @@ class ShadowConfig(Settings):
         0.5,
         ge=0,
         le=1,
-        description="A shadow is sent only while no request of the full-precision variant waits and its KV cache is "
+        description="A shadow is sent only while no request of the variant that it asks waits and its KV cache is "
         "used less than this.",
     )
     max_output_tokens: int = Field(1024, ge=1, description="Longest answer that is compared, tokens.")
     features: bool = Field(
         True,
-        description="Keep some thirty numbers about the request with each pair (counts and shares, no text), from which "
+        description="Keep the classifier's features of the request with each pair (24 counts and shares, no text), from which "
         "the group's classifier can be retrained.",
     )
     judge_model: str | None = Field(None, description="Model of the LLM judge, as its server names it.")

@@ -298,7 +298,11 @@ class Config(Settings):
     policy: Literal["adaptive", "full_precision"] = Field(
         "adaptive", description="How a variant is chosen: adaptive, or full_precision as long as it lives."
     )
-    policy_version: str = Field("v1", description="Version of thresholds and policy, given back in each decision.")
+    policy_version: str = Field(
+        "v1",
+        description="Version of thresholds and policy, given back in each decision until the first change through the "
+        "admin API; from then on it is the control document's number.",
+    )
     groups: dict[str, GroupConfig] = Field(default_factory=dict, description="Model groups by name.")
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 _BURST_S = 10.0
 """A key may spend so many seconds of its limit at once."""
@@ -10,12 +11,11 @@ _LONGEST_WAIT_S = 86_400.0
 
 
 class Usage:
-    """What one key has in flight, and how many requests it may still send; lives through changes of its record."""
+    """How many requests one key may still send; lives through changes of its record."""
 
-    __slots__ = ("_at", "_tokens", "inflight", "spent")
+    __slots__ = ("_at", "_tokens", "spent")
 
     def __init__(self) -> None:
-        self.inflight = 0
         self.spent = 0
         """Requests let through that other workers do not know of yet."""
         self._tokens: float | None = None
@@ -47,18 +47,36 @@ class Usage:
 
 
 class Pace:
-    """What all keys of a worker share. `workers`: how many there are, as far as is known."""
+    """What all keys of a worker share. `workers`: how many its machine is to have."""
 
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
+        """How many there are, as far as is known."""
+        self._alone = workers == 1
         self.shared = False
         """Whether workers know of each other's requests; else each keeps its share of every limit."""
+        self.settled_at = -math.inf
+        """From when on, on the monotonic clock, all have told again what they run since Redis came back."""
         self.wake = asyncio.Event()
+        """There is something to tell."""
+        self.urgent = asyncio.Event()
+        """A request waits for it."""
         self._spent: dict[str, tuple[Usage, float]] = {}
 
     def allowed(self, per_minute: float) -> float:
         """Return how much of a limit is this worker's."""
         return per_minute if self.shared else per_minute / self.workers
+
+    def share(self, limit: int, now: float) -> int | None:
+        """Return how many of a key's requests may run here by this worker's own count.
+
+        None: others count too, and a place has to be claimed. Where a machine is to have several workers, one that
+        knows of no other yet, or no longer, claims its places too.
+        """
+        alone = self._alone and self.workers == 1
+        if self.shared and not alone and now >= self.settled_at:
+            return None
+        return max(1, limit // self.workers)
 
     def mark(self, name: str, usage: Usage, per_minute: float) -> None:
         """Note that a key's requests are to be told; `name` is its digest, `per_minute` its whole limit."""

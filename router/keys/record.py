@@ -32,7 +32,10 @@ class KeyRecord(Settings):
         "None: no limit.",
     )
     max_concurrent: int | None = Field(
-        None, ge=1, description="Most requests in flight per worker; above it the client gets 429. None: no limit."
+        None,
+        ge=1,
+        description="Most requests in flight, of all workers that share a Redis together; above it the client gets "
+        "429. None: no limit.",
     )
     disabled: bool = Field(False, description="Refuse it.")
     expires: float | None = Field(None, description="Unix time from which on it is refused, seconds. None: never.")

@@ -1,8 +1,9 @@
-"""Rates of API keys that all workers count together: each reports what it let through, beside the requests.
+"""Limits of API keys that all workers keep together: each tells what it let through and what it runs, beside the requests.
 
-No request waits for Redis. A worker lets requests through by its own view of a key's budget, tells Redis within
-`PAUSE_S` how many those were, and gets the budget of all workers back as its new view. What several let through before
-they heard of each other is a debt that all pay back: bursts may be larger than allowed, the rate over time may not.
+Requests a minute: a worker lets requests through by its own view of a key's budget, tells Redis within `PAUSE_S` how
+many those were, and gets the budget of all workers back as its new view; no request waits for that. What several let
+through before they heard of each other is a debt that all pay back: bursts may be larger than allowed, the rate over
+time may not. Requests at once: see `router.keys.places`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from router.config.problems import masked
-from router.keys.pace import Pace, Usage
+from router.keys.ledger import ALIVE_S, BEAT, CLAIM, WORKERS, claim_answers, claim_arguments
+from router.keys.pace import Usage
+from router.keys.places import AGAIN_S, RETRY_S, Claim, Claims
+from router.stopping import end
 
 PREFIX = "bitgear:rate"
-WORKERS = "bitgear:workers"
 PAUSE_S = 0.05
-"""Least time between two reports, seconds."""
+"""Least time between two reports that no request waits for, seconds."""
+URGENT_S = 0.005
+"""Least time between any two reports."""
 BEAT_S = 2.0
-_ALIVE_S = 10
+SETTLE_S = BEAT_S + 1.0
+"""When Redis was away or lost its data, all have told again what they run after so long."""
 _MOST = 256
 """Keys in one report."""
 
@@ -41,50 +49,47 @@ redis.call('PEXPIRE', KEYS[1], math.ceil((most - tokens) / rate * 1000) + 1000)
 return string.format('%.6f', tokens)
 """
 """Token bucket of one key; forgotten when it is full again."""
-_BEAT = """
-local now = tonumber(redis.call('TIME')[1])
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
-redis.call('EXPIRE', KEYS[1], 60)
-return redis.call('ZCARD', KEYS[1])
-"""
 
 
-class SharedRates:
+class SharedLimits:
     """One worker's reports. `client` None: there is no Redis, and each worker keeps its share of every limit."""
 
     def __init__(
         self,
         client: Redis | None,
-        pace: Pace,
+        claims: Claims,
         log: logging.Logger,
         *,
         timeout_s: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._pace = pace
+        self._pace = claims.pace
+        self._claims = claims
         self._log = log
         self._timeout_s = timeout_s
         self._clock = clock
         self._name = secrets.token_hex(8)
-        self._beat_at = -BEAT_S
+        self._beat_at = -math.inf
         self._up: bool | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to report, in a task of the running loop."""
         if self._client is not None and self._task is None:
-            self._task = asyncio.create_task(self._run(), name="key rates")
+            self._task = asyncio.create_task(self._run(), name="key limits")
 
     async def stop(self) -> None:
-        """End the task and close the connection."""
+        """End the task, take this worker's claims back, and close the connection."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end([self._task])
             self._task = None
+        self._pace.shared = False
+        self._claims.unheard({})
         if self._client is not None:
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await self._client.zrem(WORKERS, self._name)
             with contextlib.suppress(RedisError, OSError, TimeoutError):
                 await self._client.aclose(close_connection_pool=True)
 
@@ -93,44 +98,68 @@ class SharedRates:
         if self._client is None:
             return
         spent = self._pace.take(_MOST)
+        claims = self._claims.due(_MOST)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._tell(self._client, spent)
-        except (RedisError, OSError, TimeoutError) as error:
+                await self._tell(self._client, spent, claims)
+        except Exception as error:
+            # Whatever it is: no request may wait for an answer that never comes.
+            if not isinstance(error, RedisError | OSError | TimeoutError):
+                self._log.exception("key limits: a report failed")
             # Said again later; what was perhaps counted already is then counted twice, never left out.
             for name, (usage, per_minute) in spent.items():
                 self._pace.mark(name, usage, per_minute)
             self._change(False, masked(str(error)) or type(error).__name__)
+            self._claims.unheard(claims)
         else:
             self._change(True, "")
 
-    async def _tell(self, client: Redis, spent: dict[str, tuple[Usage, float]]) -> None:
+    async def _tell(self, client: Redis, spent: dict[str, tuple[Usage, float]], claims: dict[str, Claim]) -> None:
         now = self._clock()
         beats = now - self._beat_at >= BEAT_S
-        if not spent and not beats:
+        if not (spent or claims or beats):
             return
         told = {name: usage.spent for name, (usage, _) in spent.items()}
+        places = {name: claim.tell(self._pace, now) for name, claim in claims.items()}
         async with client.pipeline(transaction=False) as pipe:
+            if beats:
+                # First: what a worker claims counts while it is known to live.
+                pipe.eval(BEAT, 1, WORKERS, self._name, str(ALIVE_S))
+            if places:
+                keys, arguments = claim_arguments(self._name, places.items())
+                pipe.eval(CLAIM, len(keys), *keys, *arguments)
             for name, (usage, per_minute) in spent.items():
                 rate, most = usage.bucket(per_minute)
                 pipe.eval(_SPEND, 1, f"{PREFIX}:{name}", f"{rate:.9f}", f"{most:.6f}", str(told[name]))
-            if beats:
-                pipe.eval(_BEAT, 1, WORKERS, self._name, str(_ALIVE_S))
-            answers = await pipe.execute()
-        for (name, (usage, _)), tokens in zip(spent.items(), answers, strict=False):
-            usage.heard(float(tokens), told[name], self._clock())
+            answers: list[Any] = await pipe.execute()
         if beats:
-            self._beat_at = now
-            self._pace.workers = max(1, int(answers[-1]))
+            self._lives(now, *answers.pop(0))
+        if places:
+            for (name, entry), heard in zip(places.items(), claim_answers(answers.pop(0)), strict=True):
+                self._claims.heard(name, claims[name], entry, heard, now)
+        for (name, (usage, _)), tokens in zip(spent.items(), answers, strict=True):
+            usage.heard(float(tokens), told[name], self._clock())
+
+    def _lives(self, now: float, workers: int, known: int) -> None:
+        forgotten = not known and self._up is not None
+        if forgotten:
+            # Redis lost its data, or took this worker for dead: nobody's claims are whole until all have told them.
+            self._pace.settled_at = now + SETTLE_S
+        self._claims.again(math.inf if forgotten else now - AGAIN_S)
+        self._beat_at = now
+        self._pace.workers = max(1, workers)
 
     async def _run(self) -> None:
         while True:
             self._pace.wake.clear()
+            self._pace.urgent.clear()
             await self.sync()
-            await asyncio.sleep(PAUSE_S if self._up else BEAT_S / 2)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S):
-                    await self._pace.wake.wait()
+            if not self._up:
+                await asyncio.sleep(BEAT_S / 2)
+                continue
+            await asyncio.sleep(URGENT_S)
+            await _set(self._pace.urgent, RETRY_S if self._claims.asking else PAUSE_S)
+            await _set(self._pace.wake, BEAT_S)
 
     def _change(self, up: bool, why: str) -> None:
         before, self._up = self._up, up
@@ -139,9 +168,18 @@ class SharedRates:
             return
         if not up:
             share = f"1/{self._pace.workers}"
-            self._log.warning("key rates: Redis is away (%s); this worker keeps %s of each key's rate", why, share)
+            self._log.warning("key limits: Redis is away (%s); this worker keeps %s of each key's limits", why, share)
         elif before is False:
-            self._log.info("key rates: Redis is back")
+            self._pace.settled_at = self._clock() + SETTLE_S
+            self._claims.again(math.inf)
+            self._log.info("key limits: Redis is back")
 
 
-__all__ = ["PAUSE_S", "SharedRates"]
+async def _set(event: asyncio.Event, seconds: float) -> None:
+    """Return when `event` is set, after so many seconds at the latest."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+__all__ = ["PAUSE_S", "SharedLimits"]

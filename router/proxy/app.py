@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from router.proxy.errors import ApiError, MethodNotAllowed
 from router.proxy.exchange import Exchange
 from router.proxy.explain import explain
 from router.proxy.failures import Refused
-from router.proxy.headers import decision_header, downstream_headers
+from router.proxy.headers import decision_header, downstream_headers, with_credential
 from router.proxy.json_body import Body, parse_body
 from router.proxy.large import LARGE, lighten
 from router.proxy.learn import learn
@@ -31,6 +32,7 @@ from router.proxy.validation import sequences, validate
 from router.state import Fleet
 from router.telemetry import Telemetry
 from router.telemetry.later import Later
+from router.telemetry.logs import say
 
 _JSON = (b"content-type", b"application/json")
 _OWN = {b"/v1/route": ROUTE, b"/v1/feedback": FEEDBACK}
@@ -73,7 +75,8 @@ class ProxyApp:
                     raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
                 keys = self.serving.keys
                 if keys is not None:
-                    admitted = keys.admit(headers, outcome.began)
+                    admitted = await keys.admit(headers, outcome.began)
+                    headers = with_credential(headers, admitted.key)
                 await self._route(scope, client, outcome, path, headers, admitted)
             except ClientLeft:
                 outcome.status, outcome.error = 499, "client_left"
@@ -88,7 +91,13 @@ class ProxyApp:
                 # The server stops and its time to drain is over; what it would say itself is no error a client can read.
                 await self._fail(client, outcome, ApiError(503, "Bitgear is stopping.", None, "stopping", 1.0))
             except Exception:
-                self._telemetry.log.exception("request failed inside Bitgear: id=%s", outcome.request_id)
+                say(
+                    self._telemetry.log,
+                    logging.ERROR,
+                    "request failed inside Bitgear",
+                    trace=True,
+                    id=outcome.request_id,
+                )
                 await self._fail(
                     client, outcome, ApiError(500, "Bitgear failed on this request.", None, "internal_error")
                 )

@@ -82,7 +82,7 @@ def retry_after_s(headers: list[tuple[bytes, bytes]], now_unix: float) -> float 
                 pass
             try:
                 return max(0.0, parsedate_to_datetime(text).timestamp() - now_unix)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return None
     return None
 

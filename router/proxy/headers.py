@@ -36,6 +36,13 @@ def upstream_headers(
     return up
 
 
+def with_credential(headers: list[tuple[bytes, bytes]], key: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers with this key alone in those that name one: by another one beside it, whoever has one key could be
+    as many tenants as it likes."""
+    kept = [h for h in headers if h[0] != b"authorization" and h[0] != b"x-api-key"]
+    return [*kept, (b"authorization", b"Bearer " + key), (b"x-api-key", key)]
+
+
 def downstream_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the replica's headers that a client may see."""
     return [h for h in headers if h[0] in _DOWN]

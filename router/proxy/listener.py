@@ -61,6 +61,13 @@ class _HeadFirst:
         self._transport.close()
 
 
+class _Dropped(list[tuple[bytes, bytes]]):
+    """Where trailers go: they come after the request was admitted by its head, and nothing here reads any."""
+
+    def append(self, item: tuple[bytes, bytes]) -> None:
+        """Keep nothing."""
+
+
 class Listener(HttpToolsProtocol):
     """One client's connection; what it refuses is refused in OpenAI's format."""
 
@@ -68,6 +75,8 @@ class Listener(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_done = False
         self._head_bytes = 0
+        self._whole = False
+        self._brought = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._refused = False
         self._lost = False
@@ -92,18 +101,20 @@ class Listener(HttpToolsProtocol):
         """Parse, and look at what is not a whole head yet."""
         if self._refused:
             return
+        self._brought = False
         super().data_received(data)
-        if self._head_done or self.transport.is_closing():
+        if self.transport.is_closing() or (self._head_done and (self._whole or self._brought)):
             return
+        # A head that isn't whole; or, after it, what is no body: chunks' extensions, trailers.
         self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD:
             self._refuse(ApiError(431, f"headers: larger than {MAX_HEAD} bytes", "headers", "headers_too_large"))
-        elif self._head_timer is None:
+        elif self._head_timer is None and not self._head_done:
             self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
 
     def on_message_begin(self) -> None:
         """A new head begins."""
-        self._head_done = False
+        self._head_done = self._whole = False
         self._head_bytes = 0
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
@@ -113,14 +124,21 @@ class Listener(HttpToolsProtocol):
         self._head_done = True
         self._stop_timer()
         super().on_headers_complete()
+        self.headers = _Dropped()
         if self._last:
             self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD":
             # To a HEAD nothing follows.
             self.cycle.transport = _HeadFirst(self.transport)  # type: ignore[assignment]
 
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._brought = True
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """The body is whole."""
+        self._whole = True
         self.scope[WHOLE] = True  # type: ignore[literal-required]
         super().on_message_complete()
 
@@ -174,6 +192,15 @@ class Listener(HttpToolsProtocol):
             return
         self._refused = True
         self._stop_timer()
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not (cycle.response_complete and self._whole):
+            # This request has its answer, or part of it: another one in its midst would be read as more of it.
+            self.transport.close()
+            return
+        if cycle is not None and not cycle.response_complete:
+            # What is said here is its answer.
+            cycle.disconnected = True
+            cycle.message_event.set()
         body = error.body()
         self.transport.write(
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"

@@ -18,6 +18,7 @@ from router.control.apply import BadDocument, Mistake, check_tuning, next_runtim
 from router.control.artefacts import Artefacts
 from router.control.document import ControlDocument
 from router.keys.pace import Pace
+from router.keys.places import Claims
 from router.keys.table import KeyTable
 from router.proxy.cache_setup import build_caching
 from router.proxy.caching import Caching
@@ -62,12 +63,12 @@ class Builder:
         scorer: Trained,
         env: Mapping[str, str],
         log: logging.Logger,
-        pace: Pace | None = None,
+        claims: Claims | None = None,
         artefacts: Artefacts | None = None,
     ) -> None:
         self._artefacts = artefacts if artefacts is not None else Artefacts(None)
         self._files: dict[tuple[str, int, int], Trained] = {}
-        self._pace = pace if pace is not None else Pace()
+        self._claims = claims if claims is not None else Claims(Pace())
         self.base = base
         self._scorer = scorer
         self._env = env
@@ -153,7 +154,7 @@ class Builder:
     def _keys(self, document: ControlDocument, last: KeyTable | None) -> KeyTable | None:
         if document.keys is None and not self.base.config.keys:
             return None
-        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last, pace=self._pace)
+        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last, claims=self._claims)
 
 
 def _untuned(document: ControlDocument, missing: Collection[str]) -> ControlDocument:

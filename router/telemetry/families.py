@@ -164,14 +164,14 @@ class Families:
         )
         self.calibration_error = self._gauge(
             "calibration_error",
-            "Expected calibration error of the risks against what feedback said, in [0, 1].",
+            "Expected calibration error of the risks against shadow pairs, in [0, 1].",
             latest,
             "group",
             "precision",
         )
         self.calibration_bias = self._gauge(
             "calibration_bias",
-            "Mean risk less the share of answers that feedback called worse; below 0, risks are too low.",
+            "Mean risk less the share of shadow pairs that came out worse; below 0, risks are too low.",
             latest,
             "group",
             "precision",

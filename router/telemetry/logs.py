@@ -11,11 +11,11 @@ import orjson
 from router.config.telemetry import LoggingConfig
 
 
-def say(log: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Write one line: an event's name and its fields."""
+def say(log: logging.Logger, level: int, event: str, *, trace: bool = False, **fields: object) -> None:
+    """Write one line: an event's name and its fields; with `trace` the exception that is being handled, below it."""
     if log.isEnabledFor(level):
         told = " ".join(f"{name}={value}" for name, value in fields.items())
-        log.log(level, "%s: %s", event, told, extra={"event": event, "fields": fields})
+        log.log(level, "%s: %s", event, told, exc_info=trace or None, extra={"event": event, "fields": fields})
 
 
 class JsonFormatter(logging.Formatter):

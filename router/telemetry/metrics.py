@@ -263,7 +263,7 @@ class Metrics:
             self._set(families.drift_index, index, name)
 
     def set_calibration(self, group: str, precision: str, error: float, bias: float) -> None:
-        """Show how risks stand against feedback, as a tuning job found it (`classifier.drift.Feedback`)."""
+        """Show how risks stand against shadow pairs, as a tuning job found it (`router.tuning.calibration`)."""
         self._set(self._families.calibration_error, error, group, precision)
         self._set(self._families.calibration_bias, bias, group, precision)
 

@@ -12,6 +12,7 @@ from classifier.adapt import LEAST_PAIRS, Adaption, Seen, adapt
 from classifier.artefact import Artefact, dump, parse
 from classifier.features import NAMES, Features
 from classifier.models import base_score
+from classifier.risks import PRECISIONS
 from classifier.scoring import Trained, load
 
 WORDS = (
@@ -210,3 +211,12 @@ def test_requests_that_are_all_alike_tell_too_little(base: Trained) -> None:
     found = adapt(base.artefact, [pair._replace(precision="int4") for pair in alike])
     assert found.content is None
     assert "10 different requests" in found.reason
+
+
+def test_a_bent_line_of_the_base_gives_way_to_what_own_pairs_say(base: Trained) -> None:
+    content = {key: value for key, value in base.artefact.content.items() if key != "sha256"}
+    bends = {"points": [-3.0, 0.0, 3.0], "bends": [[0.0, 0.0, 1.0]] * len(PRECISIONS)}
+    data, bent = dump({**content, "calibration": {**content["calibration"], **bends}})
+    adaption = adapt(bent, pairs(Trained(parse(data, "test")), 1500, lambda _, z: sigmoid(-0.5 + 0.8 * z)))
+    assert bent.calibration.bends
+    assert not made(base, adaption).artefact.calibration.bends

@@ -129,8 +129,8 @@ def test_shares_keep_quality() -> None:
     assert random_share(full, full, 0.99) == 1
 
 
-def test_each_precision_is_calibrated_by_its_own_slope(tmp_path: Path) -> None:
-    # At int4 hard prompts differ, at int8 none does more than another: one slope for both would be wrong at one of them.
+def test_each_precision_is_calibrated_by_its_own_line(tmp_path: Path) -> None:
+    # At int4 hard prompts differ, at int8 none does more than another: one line for both would be wrong at one of them.
     rows = _rows(800, skill=True)
     lost = np.random.default_rng(5).random(len(rows)) < 0.4
     flat = [
@@ -140,8 +140,8 @@ def test_each_precision_is_calibrated_by_its_own_slope(tmp_path: Path) -> None:
         for r, x in zip(rows, lost, strict=True)
     ]
     made = content(flat, label="agreement", margin=0.01, kind="linear")
-    slopes = dict(zip(PRECISIONS, made["calibration"]["slopes"], strict=True))
-    assert slopes["int4"] > 3 * slopes["int8"]
+    rise = {name: line[-1] - line[0] for name, line in zip(PRECISIONS, made["calibration"]["bends"], strict=True)}
+    assert rise["int4"] > 3 * rise["int8"]
     errors = made["figures"]["calibration_error"]
     assert max(errors.values()) < 0.08
     calibration = _saved(tmp_path / "own.json", made).artefact.calibration

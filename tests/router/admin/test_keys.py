@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import openai
 import pytest
+from redis.asyncio import Redis
 
 from tests.router.admin.conftest import Operator
 from tests.support.client import RawClient, chat, fetch
@@ -113,3 +115,21 @@ async def test_a_stream_goes_on_when_its_key_is_revoked_and_is_the_last(
     assert answer.complete
     assert answer.events()[-1] == b"[DONE]"
     assert b"three" in answer.body
+
+
+@pytest.mark.parametrize("other", [[("authorization", "Bearer sk-made-up")], [("x-api-key", "sk-made-up")]])
+async def test_one_key_is_one_tenant_whatever_else_it_sends(
+    operator: Operator, redis_url: str, other: list[tuple[str, str]]
+) -> None:
+    key = (await operator("POST", "/admin/keys", {"name": "app"})).json()["key"]
+    own = [("authorization", f"Bearer {key}")]
+    if other[0][0] == "x-api-key":
+        # A scheme that is no key's: the key is looked for in `x-api-key`.
+        own, other = [("x-api-key", key)], [("authorization", "Basic bWFkZTp1cA==")]
+    for headers in (own, own + other, [*own, *own, *other]):
+        answer = await fetch(operator.gear.url, "/v1/chat/completions", chat(model="g"), headers)
+        assert answer.status == 200
+    async with asyncio.timeout(10), Redis.from_url(redis_url) as client:
+        while len(events := await client.xrange("bitgear:events")) < 3:
+            await asyncio.sleep(0.02)
+    assert len({json.loads(fields[b"event"])["tenant"] for _, fields in events}) == 1

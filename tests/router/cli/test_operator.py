@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,15 @@ def test_what_is_printed(admin: FakeAdmin) -> None:
     assert "ann" in run(admin, "versions")
     admin.answer = {"name": "a", "key": "sk-once", "version": 1}
     assert run(admin, "keys", "make", "a") == "sk-once\n"
+    body = admin.asked[-1].body
+    assert (body["cache"], body["expires"], body["scenario"]) == (None, None, None)
+    run(admin, "keys", "make", "a", "--scenario", "batch", "--no-cache", "--days", "2", "--max-concurrent", "3")
+    body = admin.asked[-1].body
+    assert (body["scenario"], body["cache"], body["max_concurrent"]) == ("batch", "none", 3)
+    assert body["expires"] == pytest.approx(time.time() + 2 * 86_400, abs=60)
+    keys = {"disabled": False, "source": "api", "tenant": "", "groups": []}
+    admin.answer = [{"name": "old", "expires": 1.0, **keys}, {"name": "new", "expires": None, **keys}]
+    assert [line.split()[1] for line in run(admin, "keys", "list").splitlines()] == ["expired", "active"]
 
 
 def test_wrong_words_are_refused_before_anything_is_asked(admin: FakeAdmin) -> None:

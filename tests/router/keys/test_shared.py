@@ -10,8 +10,9 @@ import pytest
 from redis import Redis
 
 from router.keys.pace import Pace, Usage
+from router.keys.places import Claims
 from router.keys.record import KeyRecord, digest
-from router.keys.shared import SharedRates
+from router.keys.shared import SharedLimits
 from router.keys.table import KeyTable
 from router.proxy.errors import ApiError
 from router.store.client import open_client
@@ -35,15 +36,16 @@ class OneWorker:
     def __init__(self, url: str, per_minute: float = 60.0, workers: int = 1) -> None:
         self.pace = Pace(workers)
         records = {"a": KeyRecord(sha256=digest(b"k"), requests_per_minute=per_minute)}
-        self.table = KeyTable(records, pace=self.pace)
-        self.rates = SharedRates(open_client(url, timeout_s=5.0), self.pace, LOG, timeout_s=5.0, clock=lambda: 100.0)
+        claims = Claims(self.pace, clock=lambda: 100.0)
+        self.table = KeyTable(records, claims=claims)
+        self.rates = SharedLimits(open_client(url, timeout_s=5.0), claims, LOG, timeout_s=5.0, clock=lambda: 100.0)
 
-    def ask(self, times: int) -> int:
+    async def ask(self, times: int) -> int:
         """Return how many of so many requests are let through."""
         passed = 0
         for _ in range(times):
             try:
-                self.table.admit(HEADERS, 100.0).release()
+                (await self.table.admit(HEADERS, 100.0)).release()
                 passed += 1
             except ApiError as error:
                 if error.code != "rate_limit_exceeded":
@@ -64,27 +66,28 @@ async def two(valkey: PrivateValkey) -> AsyncIterator[tuple[OneWorker, OneWorker
 
 async def test_what_one_let_through_the_other_does_not(two: tuple[OneWorker, OneWorker]) -> None:
     one, other = two
-    assert one.ask(3) == 1
+    assert await one.ask(3) == 1
     await one.rates.sync()
     # It has not heard of it yet; then it has, and owes one.
-    assert other.ask(1) == 1
+    assert await other.ask(1) == 1
     await other.rates.sync()
-    assert other.ask(5) == 0
-    usage = other.table.usages()[digest(b"k")]
-    assert usage.take(0.001, 100.0) == 86_400.0
-    assert one.ask(5) == 0
+    assert await other.ask(5) == 0
+    with pytest.raises(ApiError) as refused:
+        await other.table.admit(HEADERS, 100.0)
+    assert refused.value.retry_after_s == 86_400.0
+    assert await one.ask(5) == 0
 
 
 async def test_a_new_worker_hears_before_its_second_request(
     valkey: PrivateValkey, two: tuple[OneWorker, OneWorker]
 ) -> None:
-    assert two[0].ask(1) == 1
+    assert await two[0].ask(1) == 1
     await two[0].rates.sync()
     late = OneWorker(valkey.url, 0.001)
     await late.rates.sync()
-    assert late.ask(1) == 1
+    assert await late.ask(1) == 1
     await late.rates.sync()
-    assert late.ask(9) == 0
+    assert await late.ask(9) == 0
     await late.rates.stop()
 
 
@@ -108,12 +111,12 @@ async def test_without_redis_each_keeps_its_share_and_debts_are_paid_later(valke
     with Redis.from_url(valkey.url) as client:
         client.execute_command("CLIENT", "PAUSE", "300", "ALL")
     one.rates._timeout_s = 0.05
-    assert one.ask(1) == 1
+    assert await one.ask(1) == 1
     await one.rates.sync()
     assert not one.pace.shared
     assert one.pace.allowed(120.0) == 60.0
     # Half the rate has half the burst: ten at most.
-    assert one.ask(30) == 10
+    assert await one.ask(30) == 10
     one.rates._timeout_s = 5.0
     await one.rates.sync()
     assert one.pace.shared
@@ -125,7 +128,7 @@ async def test_without_redis_each_keeps_its_share_and_debts_are_paid_later(valke
 
 async def test_without_any_redis_the_configured_workers_share_the_limit() -> None:
     pace = Pace(4)
-    rates = SharedRates(None, pace, LOG)
+    rates = SharedLimits(None, Claims(pace), LOG)
     rates.start()
     await rates.sync()
     assert pace.allowed(60.0) == 15.0
@@ -151,9 +154,9 @@ async def test_a_lost_redis_is_logged_once_each_way(tmp_path: Path, caplog: pyte
     await worker.rates.sync()
     server.stop()
     for _ in range(3):
-        worker.ask(1)
+        await worker.ask(1)
         await worker.rates.sync()
-    assert [r.message for r in caplog.records if "key rates" in r.message] == [
+    assert [r.message for r in caplog.records if "key limits" in r.message] == [
         next(r.message for r in caplog.records if "Redis is away" in r.message)
     ]
     await worker.rates.stop()

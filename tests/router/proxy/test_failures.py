@@ -66,6 +66,7 @@ NOW = 1_800_000_000.0
         ("soon", None),
         ("", None),
         ("Mon, 99 Foo 2026 99:99:99 GMT", None),
+        ("Mon, 99999999999999999999 Jan 2026 00:00:00 GMT", None),
     ],
 )
 def test_retry_after_is_a_number_or_a_date(value: str, seconds: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
@@ -155,3 +156,56 @@ async def test_an_answers_head_comes_in_one_piece_with_what_follows(bitgear: Sta
     writer.write(body)
     assert (await asyncio.wait_for(reader.read(65536), 5)).startswith(b"HTTP/1.1 200 ")
     writer.close()
+
+
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+
+
+async def test_what_stands_in_trailers_is_no_header(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    parts = urlsplit(gear.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    body = json.dumps(chat(model="g")).encode()
+    writer.write(CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(body), body))
+    # The head has been taken by now; had it come with the head, this would be refused.
+    await asyncio.sleep(0.05)
+    writer.write(b"0\r\nx-bitgear-precision: none-such\r\nlast: 1\r\n\r\n")
+    async with asyncio.timeout(10):
+        answer = await reader.readuntil(b"\r\n")
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_endless_trailers_are_cut_off_before_they_hold_the_loop(
+    bitgear: Start, up: ScriptedUpstream, answered: bool
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    parts = urlsplit(gear.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    # What has its answer before its body is read goes on being read.
+    body = b"" if answered else b"2\r\n{}\r\n"
+    path = b"/none-such" if answered else b"/v1/chat/completions"
+    writer.write(CHUNKED.replace(b"/v1/chat/completions", path) + b"\r\n" + body + b"0\r\nx-long: ")
+    if answered:
+        assert (await asyncio.wait_for(reader.readuntil(b"}}"), 5)).startswith(b"HTTP/1.1 404 ")
+    sent, ended = 0, asyncio.create_task(reader.read())
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(20):
+            while sent < 400 * 65536 and not ended.done():
+                writer.write(b"a" * 65536)
+                sent += 65536
+                await writer.drain()
+                await asyncio.sleep(0.001)
+    writer.close()
+    with contextlib.suppress(OSError):
+        assert (await ended).startswith(b"" if answered else b"HTTP/1.1 431 ")
+    assert sent < 400 * 65536
+
+
+async def test_a_length_written_with_thousands_of_zeros_is_that_length(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    body = json.dumps(chat(model="g")).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: "
+    answer = await raw(gear.url, head + b"0" * 5000 + b"%d\r\n\r\n" % len(body) + body)
+    assert answer.startswith(b"HTTP/1.1 200 ")

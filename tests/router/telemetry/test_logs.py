@@ -50,6 +50,15 @@ def test_an_exception_stays_in_its_line() -> None:
     assert "RuntimeError: ours" in json.loads(line)["exception"]
 
 
+def test_a_line_with_an_exception_has_its_fields_too(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise RuntimeError("ours")
+    except RuntimeError:
+        say(logging.getLogger("bitgear"), logging.ERROR, "failed", trace=True, id="a")
+    told = json.loads(JsonFormatter().format(caplog.records[-1]))
+    assert (told["event"], told["id"], "RuntimeError: ours" in told["exception"]) == ("failed", "a", True)
+
+
 def test_the_same_line_for_people(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bitgear")
     say(logging.getLogger("bitgear"), logging.INFO, "request", id="a", status=200)
