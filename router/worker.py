@@ -232,8 +232,7 @@ class Worker:
             keep_out(sock)
         self._own = []
         for server in self._servers:
-            server.force_exit = server.should_exit
-            server.should_exit = True
+            server.end()
 
     async def serve(self, api: socket.socket, admin: socket.socket, *, shared: bool = False) -> None:
         """Serve both addresses until `stop`. Unless others accept on the sockets too, nobody is let in after that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -12,12 +13,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 from redis import Redis
 
+from classifier.artefact import FOLDER, Artefact, read
+from router.admin.app import build_admin_app
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.store.valkey import PrivateValkey
@@ -28,6 +32,44 @@ FAST = {
     "admin": {"tokens": {"tester": {"sha256": sha256(TOKEN.encode()).hexdigest(), "role": "write"}}},
     "health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5},
 }
+
+
+class _WhenAsked:
+    """The admin application, built for the first request to it: most tests send none, and its routes take a while."""
+
+    def __init__(self, *parts: Any) -> None:
+        self._parts = parts
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._app is None:
+            self._app = build_admin_app(*self._parts)
+        await self._app(scope, receive, send)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_workers() -> Iterator[None]:
+    """Hundreds of workers start in one process: the classifiers that are shipped are read once for all of them."""
+    once: dict[Path, Artefact] = {}
+
+    def read_once(path: Path) -> Artefact:
+        if path.parent != FOLDER:
+            return read(path)
+        if path not in once:
+            once[path] = read(path)
+        return once[path]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("classifier.scoring.read", read_once)
+        patch.setattr("router.worker.build_admin_app", _WhenAsked)
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """Look after garbage as a worker's process does: what was imported is never searched, and what is young seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

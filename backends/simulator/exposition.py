@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -137,28 +138,88 @@ _SCALARS = (
 )  # fmt: skip
 
 
-class _Families(Collector):
+class _One(Collector):
+    """A family as a collector gives it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        yield self._family
+
+
+def _text(family: Metric) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_One(family))
+    return generate_latest(registry)
+
+
+class _Lines:
+    """A histogram's lines, written once by prometheus_client; after that only their numbers change.
+
+    They are most of the page, and a proxy reads it many times a second.
+    """
+
+    def __init__(self, histogram: Histogram, labels: dict[str, str], created: float) -> None:
+        self._histogram = histogram
+        self._seen: tuple[list[int], float] | None = None
+        self._text = b""
+        lines = _text(_histogram(histogram, labels, created)).splitlines()
+        self._before: list[tuple[bytes, str]] = []
+        """Each line up to its number, and whose number that is; a whole line where it never changes."""
+        for line in lines:
+            name = line.partition(b"{")[0]
+            kind = next((k for k in ("bucket", "count", "sum") if name == f"{histogram.name}_{k}".encode()), "")
+            self._before.append((line.rpartition(b" ")[0] + b" " if kind else line, kind))
+
+    def text(self) -> bytes:
+        """The lines now."""
+        counts, total = self._histogram.counts, self._histogram.sum
+        if self._seen != (counts, total):
+            self._seen = (counts.copy(), total)
+            self._text = b"\n".join(self._now()) + b"\n"
+        return self._text
+
+    def _now(self) -> Iterator[bytes]:
+        cumulated = accumulate(self._histogram.counts)
+        for line, kind in self._before:
+            if kind == "bucket":
+                yield line + _number(next(cumulated)).encode()
+            elif kind:
+                yield line + _number(self._histogram.total if kind == "count" else self._histogram.sum).encode()
+            else:
+                yield line
+
+
+class _Figures:
     """An engine's figures as Prometheus' families."""
 
     def __init__(self, metrics: EngineMetrics) -> None:
         self._metrics = metrics
         self._created = time.time()
         self._labels = {"engine": "0", "model_name": metrics.model}
+        self._said: dict[int, tuple[float | dict[str, float], bytes]] = {}
 
-    def collect(self) -> Iterator[Metric]:
-        """prometheus_client's call."""
-        for scalar in _SCALARS:
-            yield self._scalar(scalar)
-        for histogram in self._metrics.histograms:
-            yield self._histogram(histogram)
-        yield self._cache_info()
+    def scalars(self) -> Iterator[bytes]:
+        """The lines of all families but histograms and the cache's; they are written where a value changed."""
+        for number, scalar in enumerate(_SCALARS):
+            value = scalar.read(self._metrics)
+            value = dict(value) if isinstance(value, dict) else value
+            if self._said.get(number, (None, b""))[0] != value:
+                family = self._scalar(scalar, value)
+                self._said[number] = value, _text(family)
+            yield self._said[number][1]
 
-    def _scalar(self, scalar: _Scalar) -> Metric:
+    def histograms(self) -> list[_Lines]:
+        """The histograms' lines."""
+        return [_Lines(histogram, self._labels, self._created) for histogram in self._metrics.histograms]
+
+    def _scalar(self, scalar: _Scalar, value: float | dict[str, float]) -> Metric:
         labels = self._labels if scalar.engine else {"model_name": self._metrics.model}
         family = scalar.kind(
             f"vllm:{scalar.name}", scalar.text, labels=[*labels, scalar.label] if scalar.label else list(labels)
         )
-        value = scalar.read(self._metrics)
         values = {(name,): number for name, number in value.items()} if isinstance(value, dict) else {(): value}
         for extra, number in values.items():
             if isinstance(family, CounterMetricFamily):
@@ -167,18 +228,8 @@ class _Families(Collector):
                 family.add_metric([*labels.values(), *extra], number)
         return family
 
-    def _histogram(self, histogram: Histogram) -> Metric:
-        cumulated = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
-            cumulated += count
-            buckets.append((_number(bound), cumulated))
-        family = HistogramMetricFamily(histogram.name, histogram.text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), buckets, histogram.sum)
-        family.add_sample(f"{histogram.name}_created", self._labels, self._created)
-        return family
-
-    def _cache_info(self) -> Metric:
+    def cache_info(self) -> bytes:
+        """The lines that tell of the KV cache; they never change."""
         engine = self._metrics.engine
         info = {
             "block_size": str(engine.block_size),
@@ -195,27 +246,41 @@ class _Families(Collector):
             "vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=list(info)
         )
         family.add_metric(list(info.values()), 1)
-        return family
+        return _text(family)
 
 
-def _number(bound: float) -> str:
-    text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]
+def _histogram(histogram: Histogram, labels: dict[str, str], created: float) -> Metric:
+    cumulated = accumulate(histogram.counts)
+    buckets = [(_number(bound), next(cumulated)) for bound in (*histogram.bounds, float("inf"))]
+    family = HistogramMetricFamily(histogram.name, histogram.text, labels=list(labels))
+    family.add_metric(list(labels.values()), buckets, histogram.sum)
+    family.add_sample(f"{histogram.name}_created", labels, created)
+    return family
+
+
+def _number(value: float) -> str:
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
     return text
 
 
 class Exposition:
-    """The page: the engine's figures and the process's own."""
+    """The page: the process's own figures and the engine's."""
 
     def __init__(self, metrics: EngineMetrics) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        GCCollector(self._registry)
-        PlatformCollector(self._registry)
-        ProcessCollector(registry=self._registry)
-        self._registry.register(_Families(metrics))
+        self._figures = _Figures(metrics)
+        self._process = CollectorRegistry(auto_describe=False)
+        GCCollector(self._process)
+        PlatformCollector(self._process)
+        ProcessCollector(registry=self._process)
+        self._histograms: list[_Lines] = []
+        self._info = b""
 
     def page(self) -> bytes:
         """Prometheus' text format."""
-        return generate_latest(self._registry)
+        if not self._histograms:
+            self._histograms, self._info = self._figures.histograms(), self._figures.cache_info()
+        histograms = [lines.text() for lines in self._histograms]
+        return b"".join([generate_latest(self._process), *self._figures.scalars(), *histograms, self._info])
 
 
 __all__ = ["Exposition"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 _ESCAPES = {
     "d": "0",
@@ -28,7 +29,7 @@ class UnsupportedPatternError(ValueError):
 def example(pattern: str) -> str:
     """A short text in which `pattern` is found. Raises UnsupportedPatternError."""
     try:
-        expression = re.compile(pattern)
+        expression = _compiled(pattern)
     except re.error as error:
         raise UnsupportedPatternError(f"{pattern!r}: {error}") from None
     try:
@@ -38,6 +39,13 @@ def example(pattern: str) -> str:
     if expression.search(text) is None:
         raise UnsupportedPatternError(f"{pattern!r} is beyond this simulator")
     return text
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # What Python may read otherwise one day (`[[`) is no matter of whoever runs the simulator.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(pattern)
 
 
 class _Generator:
@@ -106,7 +114,7 @@ class _Generator:
             if self._next() == "\\":
                 self._next()
         self._at += 1
-        members = re.compile(self._pattern[start : self._at])
+        members = _compiled(self._pattern[start : self._at])
         printable = (*_CANDIDATES, *map(chr, range(32, 127)), *map(chr, range(0x4E00, 0x4E10)))
         for candidate in printable:
             if members.fullmatch(candidate):

@@ -31,6 +31,8 @@ from router.tuning.scheduler import LEASE_S, connect
 from router.tuning.tuner import Group, Tuner
 
 TICK_S = 5.0
+_LOOK_S = 0.5
+"""How soon a job is begun that somebody asks for, seconds."""
 
 
 def configured(runtime: Runtime) -> dict[str, Trained]:
@@ -113,7 +115,7 @@ async def run(runtime: Runtime, token: str, env: Mapping[str, str], log: logging
                 log.info("tuning: %s; the next tick starts from there", error)
             except (RedisError, OSError) as error:
                 log.warning("tuning: Redis is away (%s)", error)
-            await asyncio.wait([renewing], timeout=TICK_S)
+            await _rest(Jobs(client), list(tuner.groups), renewing)
     finally:
         renewing.cancel()
         with contextlib.suppress(RedisError, OSError):
@@ -154,9 +156,18 @@ async def _follow(
     return newest
 
 
+async def _rest(jobs: Jobs, groups: Sequence[str], renewing: asyncio.Task[None]) -> None:
+    """Return when the next tick is due: after TICK_S, sooner when a job is asked for or the lease is lost."""
+    for _ in range(round(TICK_S / _LOOK_S)):
+        done, _ = await asyncio.wait([renewing], timeout=_LOOK_S)
+        # A Redis that is away is the next tick's to tell of.
+        with contextlib.suppress(RedisError, OSError):
+            if done or await jobs.wished(groups):
+                return
+
+
 async def _renew(lease: Lease) -> None:
     """Return when the lease is lost."""
-    held = True
-    while held:
+    # At once too: part of it went by while this process started.
+    while await lease.take():  # noqa: ASYNC110 - Redis tells of no such moment
         await asyncio.sleep(LEASE_S / 3)
-        held = await lease.take()

@@ -44,8 +44,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def about_cache(lines: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in lines.records if r.getMessage().startswith("cache:")]
+def about_cache(lines: pytest.LogCaptureFixture, since: int = 0) -> list[str]:
+    """What was said of the cache after the first `since` lines: on a busy machine it may start away and come back."""
+    return [r.getMessage() for r in lines.records if r.getMessage().startswith("cache:")][since:]
 
 
 async def ask(gear: Bitgear, text: str = "2+2?", **more: Any) -> tuple[str, float]:
@@ -96,6 +97,7 @@ async def test_killed_and_restarted(
     await state(gear, "up")
     assert [(await ask(gear))[0] for _ in range(2)] == ["miss", "hit"]
     assert valkey.pid is not None
+    said = len(about_cache(lines))
     os.kill(valkey.pid, signal.SIGKILL)
     await until(lambda: not valkey.running)
     seen = [await ask(gear) for _ in range(30)]
@@ -104,8 +106,8 @@ async def test_killed_and_restarted(
     await state(gear, "down")
     valkey.start()
     await state(gear, "up")
+    assert [("away" in line, "back" in line) for line in about_cache(lines, said)] == [(True, False), (False, True)]
     assert [(await ask(gear))[0] for _ in range(2)] == ["miss", "hit"]
-    assert [("away" in line, "back" in line) for line in about_cache(lines)] == [(True, False), (False, True)]
     assert not any(r.exc_info for r in lines.records)
 
 
@@ -116,6 +118,7 @@ async def test_a_hanging_server_costs_one_timeout_once(
     gear = await bitgear({"fp16": up.url}, redis_url=valkey.url, config=CONFIG)
     await state(gear, "up")
     assert valkey.pid is not None
+    said = len(about_cache(lines))
     os.kill(valkey.pid, signal.SIGSTOP)
     together = await asyncio.gather(*(fetch(gear.url, CHAT_PATH, chat(f"n{n}", model="g", seed=n)) for n in range(20)))
     assert {a.status for a in together} == {200}
@@ -123,12 +126,11 @@ async def test_a_hanging_server_costs_one_timeout_once(
     later = [await ask(gear, f"later {n}") for n in range(30)]
     assert sum(took for _, took in later) < 30 * TIMEOUT_S / 2
     assert {what for what, _ in later} == {"bypass"}
-    assert [line for line in about_cache(lines) if "away" in line] == about_cache(lines)
-    assert len(about_cache(lines)) == 1
+    assert ["away" in line for line in about_cache(lines, said)] == [True]
     os.kill(valkey.pid, signal.SIGCONT)
     await state(gear, "up")
+    assert ["back" in line for line in about_cache(lines, said)] == [False, True]
     assert [(await ask(gear, "new"))[0] for _ in range(2)] == ["miss", "hit"]
-    assert len(about_cache(lines)) == 2
     assert not any(r.exc_info for r in lines.records)
 
 
@@ -195,7 +197,7 @@ async def test_out_of_memory_keeps_reading_and_says_so_once(
             await ask(gear, f"again {next(number)}")
             await asyncio.sleep(0.05)
     assert [(await ask(gear, "now"))[0] for _ in range(2)] == ["miss", "hit"]
-    away, back = about_cache(lines)
+    away, back = [line for line in about_cache(lines) if "writes" in line]
     assert "takes no writes" in away
     assert "takes writes again" in back
 
@@ -225,12 +227,13 @@ async def test_flushed_scripts_are_loaded_again(
     up.always(PLAIN)
     gear = await bitgear({"fp16": up.url}, redis_url=valkey.url, config=CONFIG)
     await state(gear, "up")
+    said = len(about_cache(lines))
     with Redis.from_url(valkey.url) as client:
         client.script_flush()
     await ask(gear)
     assert (await ask(gear))[0] in ("miss", "hit")
     assert (await ask(gear))[0] == "hit"
-    assert about_cache(lines) == []
+    assert about_cache(lines, said) == []
 
 
 async def test_strange_bytes_under_a_key_are_a_miss(

@@ -115,11 +115,22 @@ def test_logs_are_rotated_and_bounded(tmp_path: Path) -> None:
 def test_a_talkative_command_can_be_ended(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     process = _start("--grace", "1", "--log", str(log), "--log-bytes", "100000", command=["/usr/bin/env", "yes"])
-    deadline = time.monotonic() + 20
-    while not (log.exists() and log.stat().st_size > 50_000) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.terminate()
-    assert process.wait(20) == 128 + signal.SIGTERM
+    try:
+        deadline = time.monotonic() + 20
+        while _size(log) <= 50_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file that may be renamed at any time."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def test_each_start_is_marked(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,11 @@ import pytest
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from backends.settings import SimulatorSettings
+from backends.simulator import Simulator
+from backends.simulator.exposition import Exposition
+from backends.simulator.exposition import _histogram as family_of
+from backends.simulator.exposition import _text as written
 from tests.backends.simulator.conftest import Start
 from tests.conftest import until
 
@@ -96,3 +102,24 @@ async def test_gauges_show_the_batch_the_queue_and_the_cache(simulator: Start) -
     assert samples["vllm:num_requests_running", _LABELS] == 0
     assert samples["vllm:kv_cache_usage_perc", _LABELS] == 0
     assert samples["vllm:request_success_total", tuple(sorted((*_LABELS, ("finished_reason", "abort"))))] == 5
+
+
+def test_a_page_that_is_read_again_is_what_prometheus_client_writes_anew() -> None:
+    metrics = Simulator(SimulatorSettings(), model='m"x', precision="int4").core.metrics
+    kept, rng = Exposition(metrics), random.Random(1)
+    for turn in range(20):
+        for histogram in metrics.histograms:
+            if turn and rng.random() < 0.5:
+                histogram.observe(rng.choice([rng.random(), rng.random() * 1000, histogram.bounds[0], 1e9]))
+        metrics.engine.counts.prompt_tokens += rng.randint(0, 1)
+        metrics.finished["stop"] += rng.randint(0, 1)
+        page, whole = lasting(kept.page()), lasting(Exposition(metrics).page())
+        assert page == whole
+        for histogram in metrics.histograms:
+            family = written(family_of(histogram, {"engine": "0", "model_name": metrics.model}, 0.0))
+            assert "\n".join(lasting(family)) in "\n".join(page)
+
+
+def lasting(page: bytes) -> list[str]:
+    """The engine's lines, without the times at which things were made."""
+    return [line for line in page.decode().splitlines() if "vllm:" in line and "_created{" not in line]

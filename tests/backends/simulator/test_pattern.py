@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import pytest
 from hypothesis import given
@@ -43,4 +44,19 @@ def test_any_pattern_has_a_matching_example_or_none(pattern: str) -> None:
         found = example(pattern)
     except UnsupportedPatternError:
         return
-    assert re.search(pattern, found)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        assert re.search(pattern, found)
+
+
+@pytest.mark.parametrize("pattern", ["[[]", "[a&&b]", "[+--]"])
+def test_nothing_is_said_of_a_pattern_that_python_will_read_otherwise_one_day(pattern: str) -> None:
+    # `re` warns once for each pattern it has not read before.
+    re.purge()
+    with pytest.warns(FutureWarning):
+        re.compile(pattern)
+    re.purge()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = example(pattern)
+    with warnings.catch_warnings(action="ignore"):
+        assert re.search(pattern, found)

@@ -1,22 +1,21 @@
-"""A Valkey server of the test's own."""
+"""A Valkey server for the tests of a module, empty for each."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+from redis import Redis as Blocking
 from redis.asyncio import Redis
 
 from router.store.valkey import PrivateValkey
 
 
 @pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path / "state", max_memory_mib=64)
-    server.start()
-    yield server
-    server.stop()
+def valkey(shared_valkey: PrivateValkey) -> PrivateValkey:
+    with Blocking.from_url(shared_valkey.url) as client:
+        client.flushall()
+    return shared_valkey
 
 
 @pytest.fixture

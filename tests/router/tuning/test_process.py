@@ -38,7 +38,7 @@ def runtime(url: str, control_file: Path) -> Runtime:
 
 
 async def test_another_workers_process_follows_one_that_was_killed_with_the_lease(
-    redis: Redis, valkey: PrivateValkey, tmp_path: Path
+    redis: Redis, valkey: PrivateValkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = runtime(valkey.url, tmp_path / "control.json")
     lease = Lease(redis, ttl_s=2.0)
@@ -57,14 +57,16 @@ async def test_another_workers_process_follows_one_that_was_killed_with_the_leas
     await first.wait()
     # The time that a dead holder's lease goes on, made short here.
     await redis.pexpire("bitgear:tuning:lease", 500)
+    monkeypatch.setattr("router.tuning.scheduler._TRY_S", 0.2)
     other = Scheduler(made, lambda: made.config, os.environ, logging.getLogger("test"))
+    # Asked for before anybody looks: its process looks every few seconds.
+    jobs = Jobs(redis)
+    await jobs.wish("g", "test", False)
     other.start()
     try:
         async with asyncio.timeout(60):
             while (await redis.get("bitgear:tuning:lease") or b"").decode() in ("", lease.token):
                 await asyncio.sleep(0.02)
-            jobs = Jobs(redis)
-            await jobs.wish("g", "test", False)
             while not (done := [j for j in await jobs.recent("g") if j["by"] == "test"]):
                 await asyncio.sleep(0.05)
         assert done[0]["status"] == "refused"
