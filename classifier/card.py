@@ -6,6 +6,7 @@ from typing import Any
 
 from classifier.artefact import Artefact
 from classifier.own_card import own_card
+from classifier.risks import PRECISIONS
 
 _DATA = """| data | used for | source and licence |
 | --- | --- | --- |
@@ -26,6 +27,7 @@ def card(artefact: Artefact) -> str:
     content = artefact.content
     figures = content["figures"]
     low, high = figures["auc_int4_interval"]
+    limits = content["thresholds"]["recommended"]
     lines = [
         f"# Classifier artefact `{artefact.name}`",
         "",
@@ -53,11 +55,9 @@ def card(artefact: Artefact) -> str:
         f"{figures['log_loss_base_rate']:.4f} of the base rate alone; calibration error "
         f"{figures['calibration_error_int4']:.3f}.",
         "",
-        _verdict(figures),
+        _verdict(artefact.kind, figures),
         "",
-        f"Slope: {figures['slope']:.3f} log-odds per standard deviation of the score. Its prior, {figures['slope_prior']:.3f}, "
-        "is half the slope with which the score foretells that a much stronger model wins (held-out MMLU subjects); it is "
-        "not let under 0.1, so that thresholds still send the easiest prompts down first.",
+        _slope(figures),
         "",
         "A text whose form lies outside the training data (repetition, runs of signs, digits or line breaks) gets at least the "
         "risk that four in five general prompts stay below: much noise appended to a request does not buy a lower precision. A "
@@ -68,8 +68,8 @@ def card(artefact: Artefact) -> str:
         "",
         "## Recommended thresholds",
         "",
-        ", ".join(f"`{name}` {value}" for name, value in content["thresholds"]["recommended"].items())
-        + ". General traffic, half English and half Chinese: about 65% may go to int4, about 93% to int8 or lower.",
+        ", ".join(f"`{name}` {limits[name]}" for name in PRECISIONS if name in limits)
+        + _shares(content["thresholds"]["by_source"]),
         "",
         "| prompts | n | int4 risk 10/50/90% | int8 risk 10/50/90% | to int4 | to int8 or lower |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -83,8 +83,26 @@ def card(artefact: Artefact) -> str:
     return "\n".join(lines)
 
 
-def _verdict(figures: dict[str, Any]) -> str:
+def _slope(figures: dict[str, Any]) -> str:
+    if figures["slope"] == 0.0:
+        return "Slope: 0: every request of a kind has the same risk."
+    return (
+        f"Slope: {figures['slope']:.3f} log-odds per standard deviation of the score. Its prior, {figures['slope_prior']:.3f}, "
+        "is half the slope with which the score foretells that a much stronger model wins (held-out MMLU subjects); it is "
+        "not let under 0.1, so that thresholds still send the easiest prompts down first."
+    )
+
+
+def _shares(by_source: dict[str, Any]) -> str:
+    if all(row["share_int4"] == 1.0 for row in by_source.values()):
+        return ". These are the risks themselves: all general traffic may go to int4."
+    return ". General traffic, half English and half Chinese: about 65% may go to int4, about 93% to int8 or lower."
+
+
+def _verdict(kind: str, figures: dict[str, Any]) -> str:
     low = figures["auc_int4_interval"][0]
+    if kind in ("constant", "random"):
+        return "It looks at nothing in a request: a baseline to compare others with, not one to serve with."
     if not low > 0.5:
         return (
             "**The interval holds 0.5: on right or wrong, the per-prompt part can't be told from chance here.** Take "

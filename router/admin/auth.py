@@ -87,6 +87,8 @@ class Guard:
             await _refuse(send, 401, f"the admin API needs a token: {what}")
         elif scope["method"] not in _READING and not holder.writes:
             await _refuse(send, 403, f"the token {holder.name!r} may only read")
+        elif scope["method"] not in _READING and _of_another_site(scope["headers"]):
+            await _refuse(send, 403, "a browser sent this for another site's page")
         else:
             scope.setdefault("state", {})["holder"] = holder
             await self._app(scope, receive, send)
@@ -106,6 +108,20 @@ def presented(headers: list[tuple[bytes, bytes]]) -> bytes | None:
             except (binascii.Error, ValueError):
                 return None
     return None
+
+
+def _of_another_site(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Return whether a browser added the password that it knows to a request that another site's page made.
+
+    Fetch Metadata, and `Origin` where a browser does not send that. A bearer token is in the hands of whoever sends it.
+    """
+    told = dict(headers)
+    if told.get(b"authorization", b"")[:6].lower() != b"basic ":
+        return False
+    site, origin = told.get(b"sec-fetch-site"), told.get(b"origin")
+    if site is not None:
+        return site not in (b"same-origin", b"none")
+    return origin is not None and origin.partition(b"://")[2] != told.get(b"host")
 
 
 async def _refuse(send: Any, status: int, message: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config, table_console
+from router.cli.event import RedisOption, show
 from router.cli.shared import shared_state
 
 if TYPE_CHECKING:
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
     from router.replay import Effect
 
 events_app = typer.Typer(help="Events of decided requests.", no_args_is_help=True)
+events_app.command("show")(show)
 
-_Redis = Annotated[
-    str | None,
-    typer.Option(
-        "--redis",
-        help="URL of the Redis with the events. Default: redis.url, otherwise that of the Bitgear that runs here.",
-    ),
-]
 _Hours = Annotated[float | None, typer.Option(min=0, help="Only events of the last so many hours.")]
 
 
@@ -40,7 +35,7 @@ def replay(
     hours: _Hours = None,
     listed: Annotated[int, typer.Option("--list", min=0, help="How many moved requests are listed.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-    redis: _Redis = None,
+    redis: RedisOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Decide recorded requests anew under another configuration, and print what would change.
@@ -78,7 +73,7 @@ def export(
     output: Annotated[Path, typer.Argument(help="File to write: JSON lines; gzipped where its name ends in .gz.")],
     hours: _Hours = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most events.")] = None,
-    redis: _Redis = None,
+    redis: RedisOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write the recorded events into a file. They hold no prompts."""

@@ -27,6 +27,8 @@ from router.store.client import open_client
 _GIVEN = "bitgear:given"
 _MOST_SOURCES = 16
 """Different statements about one request: thumbs, score, and that many metrics less two."""
+_MOST_STATEMENTS = 64
+"""Statements about one request, changes of mind included: the stream keeps so many entries, whoever fills it."""
 _CONNECTIONS = 4
 _PATIENCE_S = (0.0, 0.05, 0.15, 0.3)
 """Pauses before each look-up of a request: its index entry is written a moment after its answer."""
@@ -72,7 +74,7 @@ class Inbox:
         """Write a statement by the tenant who made the request.
 
         Raises ApiError: 404 for a request that is unknown to this tenant, 410 when it is too late, 400 for too many
-        kinds of statement, 429 while too much is said at once, 503 while Redis is away: then nothing was kept.
+        statements or kinds of them, 429 while too much is said at once, 503 while Redis is away: then nothing was kept.
         """
         if self._url is None or not self.settings.enabled:
             raise ApiError(404, "Feedback is not taken here: it is disabled or has no Redis.", None, "feedback_off")
@@ -107,6 +109,12 @@ class Inbox:
             return Receipt(facts["group"], statement.kind, False, count)
         if source not in before and len(before) >= _MOST_SOURCES:
             raise ApiError(400, "metric.name: too many different statements about one request", "metric.name")
+        said = [orjson.loads(v) for v in before.values()]
+        if sum(times for times, (t, *_) in said if t == facts["t"]) >= _MOST_STATEMENTS:
+            words = (
+                f"request_id: {_MOST_STATEMENTS} statements about one answer are taken, and were; the last ones hold"
+            )
+            raise ApiError(400, words, "request_id", "too_many_statements")
         entry = label_entry(facts, statement.source, statement.value, now, key=tenant, comment=statement.comment)
         settings = self.settings
         async with client.pipeline(transaction=False) as pipe:

@@ -84,3 +84,32 @@ def _event(data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SourceError(f"{where}: expected an object, found {type(value).__name__}")
     return value
+
+
+def about(
+    url: str, stream: str, field: str, request_id: str, *, password: str | None = None, timeout_s: float = 5.0
+) -> list[dict[str, Any]]:
+    """Return a stream's entries of one request, oldest first; their JSON stands in `field`. Raises SourceError."""
+    from redis.exceptions import RedisError
+
+    from router.config.problems import masked
+    from router.store.client import open_blocking
+
+    found: list[dict[str, Any]] = []
+    # Most entries are of other requests: they need not be parsed.
+    wanted, last = orjson.dumps(request_id), "+"
+    try:
+        with open_blocking(url, password=password, timeout_s=timeout_s) as client:
+            while True:
+                page: Any = client.xrevrange(stream, max=last, count=_PAGE)
+                for key, fields in page:
+                    data = fields.get(field.encode(), b"")
+                    if wanted in data and (event := _event(data, f"entry {key.decode()}")).get("id") == request_id:
+                        found.append(event)
+                if len(page) < _PAGE:
+                    return found[::-1]
+                last = f"({page[-1][0].decode()}"
+    except (RedisError, OSError, ValueError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{masked(url)}: {masked(str(error))}") from None

@@ -84,7 +84,8 @@ def judge(
         return told_so_far._replace(
             verdict="promote", reason=f"all evidence together keeps the bound, the canary's own mean is {mean:+.4f}"
         )
-    if now - since > settings.canary_max_s:
+    # A clock that was set back must not prolong it: at most it lasts twice as long.
+    if abs(now - since) > settings.canary_max_s:
         return told_so_far._replace(
             verdict="rollback",
             reason=f"undecided after {now - since:.0f} s with {len(trial)} requests, {labels} labels",

@@ -91,9 +91,20 @@ class Jobs:
         return int(await self.client.eval(_WISH, 1, f"{PREFIX}wishes:{group}", wish, WISHES, WISH_S))
 
     async def take_wish(self, group: str) -> dict[str, Any] | None:
-        """Return and forget the oldest wish for a group."""
+        """Return and forget the oldest wish for a group; until `met` or `give_back` it is the one under way."""
         taken = await self.client.lpop(f"{PREFIX}wishes:{group}")
-        return None if taken is None or isinstance(taken, list) else _read(taken)
+        if taken is None or isinstance(taken, list):
+            return None
+        await self.client.set(f"{PREFIX}doing:{group}", taken, ex=KEPT_S)
+        return _read(taken)
+
+    async def under_way(self, group: str) -> dict[str, Any] | None:
+        """Return the wish that was taken and neither met nor given back: for whoever begins, one of a process that died."""
+        return _read(await self.client.get(f"{PREFIX}doing:{group}"))
+
+    async def met(self, group: str) -> None:
+        """Forget the wish under way: its job is kept."""
+        await self.client.delete(f"{PREFIX}doing:{group}")
 
     async def give_back(self, group: str, wish: Mapping[str, Any]) -> None:
         """Put a wish that was taken in vain before all others."""
@@ -102,6 +113,7 @@ class Jobs:
             pipe.lpush(key, orjson.dumps(wish))
             pipe.expire(key, WISH_S)
             await pipe.execute()
+        await self.met(group)
 
     async def wished(self, groups: Sequence[str]) -> bool:
         """Return whether a wish waits."""
@@ -157,6 +169,7 @@ def begun(
         "reason": reason,
         "version": version,
         "base_thresholds": tuning.model_dump(mode="json")["thresholds"],
+        "base_classifier": tuning.classifier,
         "thresholds": None,
         "bounds": None,
     }

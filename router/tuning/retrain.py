@@ -83,7 +83,7 @@ class Retrainer:
         tuning = document.groups.get(name, GroupTuning())
         now = self._clock()
         job = begun(name, tuning, at=now, by=by, version=document.version, status="refused", job_id=job_id)
-        job.update(kind=KIND, base_classifier=tuning.classifier, classifier=None)
+        job.update(kind=KIND, classifier=None)
         try:
             own = await self._own(name, tuning)
         except ArtefactError as error:

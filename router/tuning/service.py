@@ -79,8 +79,7 @@ class TuningService:
             return await self._approve_classifier(document, tuning, job, by)
         if tuning.canary is not None:
             raise TuningError(f"{group} has a canary already (job {tuning.canary.job})")
-        if tuning.model_dump(mode="json")["thresholds"] != job["base_thresholds"]:
-            raise TuningError(f"{group} was changed since job {job_id}; start a new one")
+        _check_unchanged(tuning, job)
         now = time.time()
         canary = Canary(share=job["canary_share"], thresholds=job["thresholds"], since=now, job=job_id)
         made = await self._publish(
@@ -93,9 +92,7 @@ class TuningService:
     async def _approve_classifier(
         self, document: ControlDocument, tuning: GroupTuning, job: dict[str, Any], by: str
     ) -> dict[str, Any]:
-        now = tuning.model_dump(mode="json")
-        if (now["classifier"], now["thresholds"]) != (job["base_classifier"], job["base_thresholds"]):
-            raise TuningError(f"{job['group']} was changed since job {job['id']}; start a new one")
+        _check_unchanged(tuning, job)
         made = await publish_classifier(self._documents, document, job, by=by)
         job.update(status="published", version=made.version, approved_by=by)
         await self._jobs.save(job)
@@ -105,14 +102,14 @@ class TuningService:
         """Refuse a proposed change, or end its canary."""
         job = await self.report(job_id)
         version = job.get("version")
-        if job["status"] == "canary":
-            document = await self._documents.current()
-            tuning = self._tuning(document, str(job["group"]))
-            if tuning.canary is not None and tuning.canary.job == job_id:
-                ended = tuning.model_copy(update={"canary": None})
-                made = await self._publish(document, str(job["group"]), ended, by, f"tuning job {job_id} rejected")
-                version = made.version
-        elif job["status"] != "proposed":
+        document = await self._documents.current()
+        tuning = document.groups.get(str(job["group"]), GroupTuning())
+        # The document says what is on trial: who approved the job may have died before the job said so.
+        if tuning.canary is not None and tuning.canary.job == job_id:
+            ended = tuning.model_copy(update={"canary": None})
+            made = await self._publish(document, str(job["group"]), ended, by, f"tuning job {job_id} rejected")
+            version = made.version
+        elif job["status"] not in ("proposed", "canary"):
             raise TuningError(f"job {job_id} is {job['status']}: nothing to reject")
         job.update(status="rejected", version=version, rejected_by=by)
         await self._jobs.save(job)
@@ -143,6 +140,13 @@ class TuningService:
         return await self._documents.publish(
             changed(document, group, tuning, by=by, reason=reason), expected=document.version
         )
+
+
+def _check_unchanged(tuning: GroupTuning, job: Mapping[str, Any]) -> None:
+    """Raise TuningError where the group is not as it was when the job began: its thresholds mean risks of one classifier."""
+    now = tuning.model_dump(mode="json")
+    if (now["classifier"], now["thresholds"]) != (job.get("base_classifier", ""), job["base_thresholds"]):
+        raise TuningError(f"{job['group']} was changed since job {job['id']}; start a new one")
 
 
 def changed(document: ControlDocument, group: str, tuning: GroupTuning, *, by: str, reason: str) -> ControlDocument:

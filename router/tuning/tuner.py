@@ -31,11 +31,11 @@ from router.tuning.replay import Facts
 from router.tuning.report import keep, report_of
 from router.tuning.retrain import KIND, Retrainer
 from router.tuning.service import changed
+from router.tuning.upkeep import BY, Upkeep
 
 Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
 """(group, since in Unix seconds, limit) to the newest records, oldest first."""
 
-BY = "tuning"
 PACE = 20.0
 """A look that took so many seconds of CPU is repeated after this many times as many."""
 LONGEST_REST_S = 60.0
@@ -81,6 +81,7 @@ class Tuner:
         self._points = points
         self._replayed = replayed
         self._rests: dict[str, float] = {}
+        self._upkeep = Upkeep(jobs, documents, self._save, clock)
 
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
@@ -89,6 +90,7 @@ class Tuner:
         """
         busy, failed = False, None
         for name, group in self.groups.items():
+            await self._upkeep.lost(name)
             wish = await self._jobs.take_wish(name)
             try:
                 await self.tick_group(name, group, wish)
@@ -98,6 +100,14 @@ class Tuner:
                     await self._jobs.give_back(name, wish)
                 failed = failed or error
                 continue
+            except Exception as error:
+                # Numbers of which nothing can be computed: the other groups' tuning has to go on.
+                self._log.exception("tuning failed: group=%s", name)
+                self._rests[name] = self._clock() + LONGEST_REST_S
+                if wish is not None:
+                    await self._upkeep.fail(name, wish, f"{type(error).__name__}: {error}")
+            if wish is not None:
+                await self._jobs.met(name)
             tuning = (await self._documents.current()).groups.get(name, GroupTuning())
             busy = busy or group.settings.mode != "off" or tuning.canary is not None or await self._jobs.wished([name])
         if failed is not None:
@@ -108,9 +118,10 @@ class Tuner:
         """Do what is due for one group: a wish, the guards, the canary, a scheduled job."""
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
-        state = await self._jobs.state(name)
         now = self._clock()
+        state = await self._upkeep.state(name, now)
         await self._note_classifier(name, tuning, state, now)
+        await self._upkeep.ended(name, document, tuning, state, now)
         if wish is not None:
             by, job = str(wish.get("by", BY)), str(wish.get("job", ""))
             if wish.get("kind") == KIND:
@@ -118,7 +129,8 @@ class Tuner:
                 return
             await self.job(name, by=by, dry_run=bool(wish.get("dry_run")), job_id=job)
             return
-        if tuning.paused or now < self._rests.get(name, 0.0):
+        # A rest longer than any is one that a clock began which was set back since.
+        if tuning.paused or 0.0 < self._rests.get(name, 0.0) - now <= LONGEST_REST_S:
             return
         began = time.process_time()
         try:
@@ -176,8 +188,8 @@ class Tuner:
         settings = group.settings
         document = await self._documents.current()
         tuning = document.groups.get(name, GroupTuning())
-        state = await self._jobs.state(name)
         now = self._clock()
+        state = await self._upkeep.state(name, now)
         since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
         records = await self._read(name, since, settings.max_records)
         current = present(group, tuning)
@@ -221,7 +233,8 @@ class Tuner:
 
     async def retrain(self, name: str, *, by: str = BY, dry_run: bool = False, job_id: str = "") -> dict[str, Any]:
         """Retrain a group's classifier from its own pairs, where that is better. Return the job as it was kept."""
-        group, state, now = self.groups[name], await self._jobs.state(name), self._clock()
+        group, now = self.groups[name], self._clock()
+        state = await self._upkeep.state(name, now)
         tuning = (await self._documents.current()).groups.get(name, GroupTuning())
         if self.retrainer is None:
             raise LookupError("there is nothing to retrain with")
@@ -259,13 +272,17 @@ class Tuner:
             trial = Canary(share=group.settings.canary_share, thresholds=job["thresholds"], since=now, job=job["id"])
             made = tuning.model_copy(update={"canary": trial})
             job.update(status="canary", canary_since=now)
+            state["trial"] = job["id"]
         job["version"] = await self._publish(document, name, made, f"tuning job {job['id']}: {job['reason']}")
 
     async def _watch(
         self, name: str, group: Group, document: ControlDocument, tuning: GroupTuning, canary: Canary, now: float
     ) -> None:
         job = await self._jobs.load(canary.job) or {"id": canary.job, "group": name, "at": canary.since, "report": {}}
-        state = await self._jobs.state(name)
+        state = await self._upkeep.state(name, now)
+        if state.get("trial") != canary.job:
+            state["trial"] = canary.job
+            await self._jobs.set_state(name, state)
         settings = group.settings
         since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
         records = await self._read(name, since, settings.max_records)
@@ -281,7 +298,12 @@ class Tuner:
             holds = estimates[DECIDES].lower >= -settings.margin * level
             trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
         job["trial"] = trials.told(trial)
-        if trial.verdict != "continue":
+        if trial.verdict == "continue":
+            # The look took its time: what a person said of the job meanwhile holds.
+            told = await self._jobs.load(canary.job)
+            if told is not None and told["status"] == "rejected":
+                return
+        else:
             if trial.verdict == "promote":
                 bounds = {p: tuple(b) for p, b in (job.get("bounds") or {}).items()}
                 update = {"thresholds": dict(canary.thresholds), "bounds": bounds, "canary": None}
@@ -293,6 +315,7 @@ class Tuner:
             job["version"] = await self._publish(document, name, tuning.model_copy(update=update), reason)
             job.update(ended_at=now, outcome=trial.reason)
             state.update(changed_at=now, guard_since=now)
+            state.pop("trial", None)
             await self._jobs.set_state(name, state)
             self._log.info("canary ended: id=%s group=%s %s: %s", canary.job, name, job["status"], trial.reason)
         await self._save(job)

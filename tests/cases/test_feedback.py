@@ -318,3 +318,19 @@ async def test_a_flood_of_feedback_is_bounded_and_keeps_nobody_else_out(
     assert time.monotonic() - began < 60
     assert (await say(gear, {"request_id": known, "thumbs": "up"}))[0] == 200
     assert gear.worker.app.inflight == 0
+
+
+async def test_one_answer_takes_so_many_statements_and_no_more(bitgear: Start, redis_url: str) -> None:
+    async with simulated(FAST, model="g", precision="int8") as int8:
+        # Of a flood that one key made of one answer, the stream would keep nobody else's words.
+        config = {**PATIENT, "feedback": {"max_length": 100}}
+        gear = await bitgear({"int8": int8}, redis_url=redis_url, config=config)
+        mine, theirs = await asked(gear), await asked(gear, headers=BOB)
+        assert (await say(gear, {"request_id": theirs, "thumbs": "down"}, BOB))[0] == 200
+        answers = [await say(gear, {"request_id": mine, "score": i / 400}) for i in range(400)]
+        taken = [status for status, _ in answers].count(200)
+        assert 16 <= taken < 100
+        assert {(status, body["error"]["code"]) for status, body in answers[taken:]} == {(400, "too_many_statements")}
+        assert [x["id"] for x in labels(redis_url)].count(theirs) == 1
+        # What was said last is not said anew.
+        assert (await say(gear, {"request_id": mine, "score": (taken - 1) / 400}))[1]["changed"] is False

@@ -11,7 +11,7 @@ from router.admin.changes import ChangedView, ChangeView, change, store_of, told
 from router.admin.context import Admin
 from router.admin.problems import Problem
 from router.config.show import redacted
-from router.control.document import ControlDocument
+from router.control.document import ControlDocument, GroupTuning
 
 Number = Annotated[int, Path(ge=0, le=2**53)]
 
@@ -70,10 +70,15 @@ def routes(admin: Admin) -> APIRouter:
     @router.post("/admin/rollback", summary="Make an older version the newest", responses={404: {}, 412: {}, 422: {}})
     async def rollback(request: Request, order: RollbackOrder, dry_run: bool = False) -> ChangedView:
         old = await find(order.version)
-        # What was on trial then is no trial now; drained replicas and keys are the present's business.
-        groups = {name: tuning.model_copy(update={"canary": None}) for name, tuning in old.groups.items()}
 
         def edit(document: ControlDocument) -> ControlDocument:
+            # What was on trial then is no trial now; drained replicas, keys and pauses are the present's business.
+            groups = {}
+            for group in {**document.groups, **old.groups}:
+                paused = document.groups.get(group, GroupTuning()).paused
+                was = old.groups.get(group, GroupTuning()).model_copy(update={"canary": None, "paused": paused})
+                if group in old.groups or paused:
+                    groups[group] = was
             return document.model_copy(update={"config": old.config, "groups": groups})
 
         reason = order.reason or f"rollback to version {order.version}"

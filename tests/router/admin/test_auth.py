@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
@@ -81,3 +82,28 @@ def test_a_browser_gives_it_as_a_password() -> None:
     assert presented([(b"authorization", b"Basic YW5uOnMzY3JldDp4")]) == b"s3cret:x"
     assert presented([(b"authorization", b"bearer  t ")]) == b"t"
     assert presented([(b"x", b"y")]) is None
+
+
+async def test_no_other_sites_page_changes_anything_through_a_browser_that_knows_the_token(
+    bitgear: Start, up: ScriptedUpstream
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    address = gear.admin_url.partition("@")[2]
+    cases: list[tuple[list[tuple[str, str]], bool]] = [
+        ([("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")], False),
+        ([("sec-fetch-site", "same-site"), ("origin", f"http://other.{address}")], False),
+        ([("origin", "https://evil.example")], False),
+        ([("origin", "null")], False),
+        ([("sec-fetch-site", "same-origin"), ("origin", f"http://{address}")], True),
+        ([("origin", f"http://{address}")], True),
+        # Typed by a person, or no browser at all.
+        ([("sec-fetch-site", "none")], True),
+        ([], True),
+    ]
+    for headers, allowed in cases:
+        for scheme, token in (("Basic", b64encode(f"x:{TOKEN}".encode()).decode()), ("Bearer", TOKEN)):
+            sent = [*headers, ("authorization", f"{scheme} {token}")]
+            answer = await fetch(bare(gear), "/admin/cache/purge", {}, sent)
+            # A page that has the token to send it needs no browser that knows it.
+            assert answer.status == (400 if allowed or scheme == "Bearer" else 403), (headers, scheme)
+            assert (await fetch(bare(gear), "/admin/config", headers=sent)).status == 200

@@ -205,3 +205,16 @@ async def test_tuning_is_paused_and_asked(operator: Operator) -> None:
     assert (await operator("POST", "/admin/tuning/groups/g/resume")).json()["paused"] is False
     assert (await operator("POST", "/admin/tuning/jobs", {"group": "g"})).json()["accepted"] is True
     assert set((await operator("GET", "/admin/tuning")).json()["groups"]) == {"g"}
+
+
+async def test_a_rollback_lets_no_paused_group_go_on(operator: Operator) -> None:
+    assert (await operator("PUT", "/admin/groups/g/thresholds", {"thresholds": {"int8": 0.1}})).status_code == 200
+    assert (await operator("POST", "/admin/tuning/groups/g/pause")).status_code == 200
+    for version in (1, 0):
+        assert (await operator("POST", "/admin/rollback", {"version": version})).status_code == 200
+        told = (await operator("GET", "/admin/groups/g/thresholds")).json()
+        assert (told["tuned"], told["paused"]) == ({"int8": 0.1} if version else {}, True)
+    # Nor is one paused again that goes on now.
+    assert (await operator("POST", "/admin/tuning/groups/g/resume")).status_code == 200
+    assert (await operator("POST", "/admin/rollback", {"version": 2})).status_code == 200
+    assert (await operator("GET", "/admin/groups/g/thresholds")).json()["paused"] is False

@@ -50,6 +50,13 @@ async def test_say_it_and_see_whether_judges_agree(tmp_path: Path, monkeypatch: 
                 pair = label_entry(facts, "shadow:match", 0.0, time.time(), reference=1.0)
                 client.xadd("bitgear:feedback", {"feedback": json.dumps(pair)})
             found = await run("agreement", "g", "--redis", server.url)
+            shown = await asyncio.to_thread(CliRunner().invoke, app, ["events", "show", "mine", "--redis", server.url])
+            assert shown.exit_code == 0, shown.output
+            for word in ("status=200", "variant=int8", "reason=within_limits", "thumbs: 0"):
+                assert word in shown.stdout
+            assert "shadow:match: 0 (full precision 1)" in shown.stdout
+            unknown = await asyncio.to_thread(CliRunner().invoke, app, ["events", "show", "min", "--redis", server.url])
+            assert (unknown.exit_code, "no event of 'min'" in unknown.stderr) == (1, True)
             assert found.exit_code == 0
             assert found.stdout.splitlines() == [
                 "1 requests, 2 labels",

@@ -32,7 +32,7 @@ from router.proxy.resolve import Target
 from router.proxy.surface import CHAT
 from router.replay import dry_run, effect, recorded, rules_of
 from router.replay.rules import GroupRules, Rules
-from router.replay.source import SourceError, from_file, from_stream
+from router.replay.source import SourceError, about, from_file, from_stream
 from router.state import Fleet, Group
 from router.store.valkey import PrivateValkey
 from router.telemetry import event_of
@@ -178,6 +178,9 @@ def _command(events: list[dict[str, Any]], valkey: PrivateValkey, folder: Path) 
     done = runner.invoke(app, ["events", "export", str(exported), "--redis", valkey.url])
     assert (done.exit_code, done.output) == (0, f"61 events written to {exported}\n")
     assert list(from_file(exported)) == events
+    wanted = str(events[7]["id"])
+    shown = orjson.loads(runner.invoke(app, ["events", "show", wanted, "--json", "--redis", valkey.url]).output)
+    assert shown == {"events": [events[7]], "labels": []}
     arguments = ["replay", str(exported), "--policy", str(folder / "same.json"), "--json"]
     assert orjson.loads(runner.invoke(app, arguments).output)["moved"] == 0
     arguments = ["replay", "--redis", valkey.url, "--policy", str(folder / "strict.yaml"), "--list", "2"]
@@ -349,3 +352,13 @@ def test_a_long_stream_is_read_in_pages(valkey: PrivateValkey) -> None:
         pipe.execute()
     assert [e["id"] for e in from_stream(valkey.url, "s")] == list(range(1203))
     assert [e["id"] for e in from_stream(valkey.url, "s", since=2.2)] == [1200, 1201, 1202]
+
+
+def test_one_requests_entries_are_found_on_any_page(valkey: PrivateValkey) -> None:
+    with Redis.from_url(valkey.url) as client, client.pipeline() as pipe:
+        for number in range(1203):
+            pipe.xadd("s", {"event": orjson.dumps({"id": f"r{number % 600}", "n": number})})
+        pipe.execute()
+    assert [entry["n"] for entry in about(valkey.url, "s", "event", "r0")] == [0, 600, 1200]
+    assert [entry["n"] for entry in about(valkey.url, "s", "event", "r599")] == [599, 1199]
+    assert about(valkey.url, "s", "event", "r") == []
