@@ -7,7 +7,7 @@ with `PGR >= x`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,18 +63,7 @@ def figures(score: Array, weak: Array, strong: Array, *, resamples: int = 500, s
             continue
         drawn.append((float(again.mean()), cpt(again, 0.5), cpt(again, 0.8)))
     low, high = np.quantile(drawn, (0.025, 0.975), axis=0) if drawn else np.full((2, 3), np.nan)
-    return Figures(
-        apgr=float(pgr.mean()),
-        cpt50=cpt(pgr, 0.5),
-        cpt80=cpt(pgr, 0.8),
-        quality_area=float(weak.mean() + pgr.mean() * (strong - weak).mean()),
-        apgr_low=float(low[0]),
-        apgr_high=float(high[0]),
-        cpt50_low=float(low[1]),
-        cpt50_high=float(high[1]),
-        cpt80_low=float(low[2]),
-        cpt80_high=float(high[2]),
-    )
+    return _figures((pgr.mean(), cpt(pgr, 0.5), cpt(pgr, 0.8)), low, high, weak, strong)
 
 
 def random_figures(weak: Array, strong: Array, *, draws: int = 50, seed: int = 0) -> Figures:
@@ -83,7 +72,12 @@ def random_figures(weak: Array, strong: Array, *, draws: int = 50, seed: int = 0
     curves = [curve(generator.random(len(weak)), weak, strong) for _ in range(draws)]
     drawn = np.array([(pgr.mean(), cpt(pgr, 0.5), cpt(pgr, 0.8)) for pgr in curves])
     low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
-    apgr, cpt50, cpt80 = drawn.mean(axis=0)
+    return _figures(drawn.mean(axis=0), low, high, weak, strong)
+
+
+def _figures(middle: Iterable[float], low: Array, high: Array, weak: Array, strong: Array) -> Figures:
+    """Return APGR, CPT(50%) and CPT(80%) as `middle` has them, with their intervals from `low` to `high`."""
+    apgr, cpt50, cpt80 = middle
     return Figures(
         apgr=float(apgr),
         cpt50=float(cpt50),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import math
@@ -14,11 +13,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import uvicorn
 import uvloop
 from redis.exceptions import RedisError
 
@@ -40,12 +37,12 @@ from router.feedback.service import Quality
 from router.keys.pace import Pace
 from router.keys.places import Claims
 from router.keys.shared import SharedLimits
-from router.listening import keep_out, let_in
+from router.listening import keep_out
 from router.proxy.app import ProxyApp
 from router.proxy.caching import Caching
-from router.proxy.listener import Listener
 from router.proxy.serving import Builder, Serving
 from router.replay import dry_run
+from router.servers import listen, server_of
 from router.state import Fleet, Monitor
 from router.store.client import open_client
 from router.store.events import EventSink
@@ -59,8 +56,6 @@ from router.tuning.jobs import Jobs
 from router.tuning.scheduler import Scheduler, connect
 from router.tuning.service import TuningService
 
-_KEEP_ALIVE_S = 75
-"""Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _GAUGES_S = 1.0
 _DRIFT_S = 15.0
 _CALIBRATION_S = 15.0
@@ -71,42 +66,6 @@ _YOUNG = 20_000
 """New objects that are not freed yet before they are searched for cycles."""
 _LATELY_S = 10
 """How far back it looks for requests that were late."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the worker, which runs two servers."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._told = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def end(self) -> None:
-        """Take no more requests and let the running ones finish; called again: end at once."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        self._told.set()
-
-    async def main_loop(self) -> None:
-        """Wait for `end`. The inherited one looks ten times a second."""
-        await self.on_tick(0)
-        await self._told.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let in who already waits, accept nothing more, and let what runs end."""
-        for sock in sockets or []:
-            await let_in(sock)
-        for server in self.servers:
-            server.close()
-        for sock in sockets or []:
-            sock.close()
-        await asyncio.sleep(0)
-        # The inherited one waits a tenth of a second even for nobody.
-        if self.server_state.connections or self.server_state.tasks:
-            await super().shutdown(sockets)
 
 
 class Worker:
@@ -195,7 +154,7 @@ class Worker:
             people_of(config.admin, log),
         )
         drain_s = config.server.drain_s
-        self._servers = [_server(self.app, drain_s), _server(self.admin, drain_s)]
+        self._servers = [server_of(self.app, drain_s), server_of(self.admin, drain_s)]
 
     @property
     def serving(self) -> Serving:
@@ -347,34 +306,6 @@ class Worker:
             await asyncio.sleep(_CALIBRATION_S)
 
 
-def _server(app: Any, drain_s: float) -> _Server:
-    return _Server(
-        uvicorn.Config(
-            app,
-            loop="none",
-            http=Listener,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=max(1, round(drain_s)),
-        )
-    )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind((host, port))
-    sock.listen(4096)
-    return sock
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one worker; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m router.worker")
@@ -422,7 +353,7 @@ def _raise_file_limit() -> None:
 
 
 def _socket(fd: int | None, host: str, port: int) -> socket.socket:
-    return _listen(host, port) if fd is None else socket.socket(fileno=fd)
+    return listen(host, port) if fd is None else socket.socket(fileno=fd)
 
 
 if __name__ == "__main__":

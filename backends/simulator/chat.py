@@ -87,7 +87,6 @@ class ChatPlain(ChatDelivery):
     def done(self) -> None:
         """Send it."""
         request = self.request
-        completion = self.completion_tokens
         body = {
             "id": self.id,
             "object": "chat.completion",
@@ -96,13 +95,7 @@ class ChatPlain(ChatDelivery):
             "choices": [self._choice(choice) for choice in self.choices],
             "service_tier": None,
             "system_fingerprint": self.fingerprint,
-            "usage": {
-                "prompt_tokens": self.prompt_tokens,
-                "total_tokens": self.prompt_tokens + completion,
-                "completion_tokens": completion,
-                "prompt_tokens_details": None,
-                "completion_tokens_details": None,
-            },
+            "usage": self.token_usage(),
             "prompt_logprobs": prompt_logprobs(self.prompt, self._prompt_top()),
             "prompt_token_ids": tokens.encode(self.prompt) if request.return_token_ids else None,
             "prompt_text": self.prompt if request.return_prompt_text else None,
@@ -208,19 +201,7 @@ class ChatStream(ChatDelivery):
 
     def done(self) -> None:
         """Usage where asked for, and the end."""
-        last = b""
-        if self.request.wants_usage:
-            completion = self.completion_tokens
-            last = (
-                b'%b],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d},"system_fingerprint":"%b"}\n\n'
-                % (
-                    self._head,
-                    self.prompt_tokens,
-                    self.prompt_tokens + completion,
-                    completion,
-                    self.fingerprint.encode(),
-                )
-            )
+        last = self.closing(self._head, self.fingerprint) if self.request.wants_usage else b""
         self.exchange.end(last + b"data: [DONE]\n\n")
 
     def _usage(self, completion: int) -> bytes:

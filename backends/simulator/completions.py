@@ -153,7 +153,6 @@ class CompletionPlain(CompletionDelivery):
 
     def done(self) -> None:
         """Send it."""
-        completion = self.completion_tokens
         body = {
             "id": self.id,
             "object": "text_completion",
@@ -162,13 +161,7 @@ class CompletionPlain(CompletionDelivery):
             "choices": [self._choice(choice) for choice in self.choices],
             "service_tier": None,
             "system_fingerprint": self.fingerprint,
-            "usage": {
-                "prompt_tokens": self.prompt_tokens,
-                "total_tokens": self.prompt_tokens + completion,
-                "completion_tokens": completion,
-                "prompt_tokens_details": None,
-                "completion_tokens_details": None,
-            },
+            "usage": self.token_usage(),
             "kv_transfer_params": None,
             "ec_transfer_params": None,
             "metrics": None,
@@ -249,19 +242,7 @@ class CompletionStream(CompletionDelivery):
 
     def done(self) -> None:
         """Usage where asked for, and the end."""
-        last = b""
-        if self.request.wants_usage:
-            completion = self.completion_tokens
-            last = (
-                b'%b],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d},"system_fingerprint":"%b"}\n\n'
-                % (
-                    self._head,
-                    self.prompt_tokens,
-                    self.prompt_tokens + completion,
-                    completion,
-                    self.fingerprint.encode(),
-                )
-            )
+        last = self.closing(self._head, self.fingerprint) if self.request.wants_usage else b""
         self.exchange.end(last + b"data: [DONE]\n\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from backends.simulator.answers import Answer
 from backends.simulator.engine import Sequence, TooLargeError
@@ -87,6 +88,25 @@ class Delivery:
     def completion_tokens(self) -> int:
         """Tokens made so far."""
         return self._tokens
+
+    def token_usage(self) -> dict[str, Any]:
+        """`usage` of a whole chat or text answer."""
+        made = self.completion_tokens
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "total_tokens": self.prompt_tokens + made,
+            "completion_tokens": made,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        }
+
+    def closing(self, head: bytes, fingerprint: str) -> bytes:
+        """Return the event of a chat or text stream that has its `usage`; `head` is what all its events begin with."""
+        made = self.completion_tokens
+        return (
+            b'%b],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d},"system_fingerprint":"%b"}\n\n'
+            % (head, self.prompt_tokens, self.prompt_tokens + made, made, fingerprint.encode())
+        )
 
     def on_token(self, choice: Choice, position: int, last: bool) -> None:
         """One token of one answer."""

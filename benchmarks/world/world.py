@@ -28,6 +28,7 @@ from backends.wire import VllmMetrics
 from benchmarks.world.engine import Engine, Job
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import Answer, Labeller
+from benchmarks.world.records import record_of
 from benchmarks.world.served import Served
 from benchmarks.world.traffic import Arrival
 from benchmarks.world.truth import Truth, Worth
@@ -51,7 +52,7 @@ from router.proxy.outcome import Outcome
 from router.proxy.surface import CHAT
 from router.proxy.usage import Usage
 from router.state import Fleet, Group, Replica, Variant
-from router.tuning.records import Label, Option, Record
+from router.tuning.records import Label, Record
 
 GROUP = "world"
 _PROBE_PROMPT, _PROBE_OUTPUT = 16, 8
@@ -95,7 +96,7 @@ class World:
     `thresholds`: highest risk by precision, a missing one is 0. `policy`: a name in `router.decision.POLICIES` or a
     function. `config`: for scenarios, balancer, intervals. `labeller`: what is said of answers. `record`: takes each
     request's `Record` with its labels; without it none is made, which is faster. `workers`: proxy processes, each with
-    a view of its own; arrivals go to them in turn. `keep`: keep each request in `served`.
+    a view of its own; each arrival goes to one at random. `keep`: keep each request in `served`.
     """
 
     def __init__(
@@ -182,7 +183,8 @@ class World:
         stream = enumerate(arrivals, len(self.served) if self._keep else 0)
         self._coming = True
         for seat in self._seats.values():
-            self._push(self.now + self._metrics_s * self._random.random(), self._read_metrics, (seat,))
+            for view in seat.views:
+                self._push(self.now + self._metrics_s * self._random.random(), self._read_metrics, (seat, view))
         self._next(stream)
         collecting = gc.isenabled()
         gc.disable()  # kept requests hold no cycles, and looking through them again and again costs half of the time
@@ -217,7 +219,7 @@ class World:
         self._next(stream)
         self._open += 1
         now = self.now
-        fleet = self.fleets[index % len(self.fleets)]
+        fleet = self._random.choice(self.fleets) if len(self.fleets) > 1 else self.fleets[0]
         group = fleet.groups[GROUP]
         decision = self._decide(fleet, group, arrival, now)
         variant = group.variants[decision.variant] if decision.variant is not None else None
@@ -323,34 +325,9 @@ class World:
         if self._labeller is not None:
             answer = Answer(served.ended, served.arrival.key, served.variant, served.precision, served.worth)
             labels = self._labeller(self._said, answer)
-        decision = served.decision
-        scenario = self.scenarios[served.arrival.scenario]
-        options = tuple(
-            Option(c.variant, c.precision, c.rank, c.live, c.fits, c.risk, c.threshold, c.ttft_s, c.e2e_s, propensity)
-            for c, propensity in zip(decision.candidates, decision.propensities, strict=True)
-        )
-        return Record(
-            id=str(served.index),
-            at=served.ended,
-            group=GROUP,
-            scenario=served.arrival.scenario,
-            version=decision.version,
-            arm=decision.arm,
-            explored=decision.explored,
-            variant=served.variant,
-            options=options,
-            risks=served.arrival.risks,
-            prompt_tokens=served.arrival.prompt_tokens,
-            completion_tokens=served.arrival.output_tokens,
-            ttft_s=served.ttft_s,
-            e2e_s=served.e2e_s,
-            ok=True,
-            labels=tuple(labels),
-            ttft_target_s=scenario.ttft_s,
-            e2e_target_s=scenario.e2e_s,
-        )
+        return record_of(served, GROUP, self.scenarios[served.arrival.scenario], labels)
 
-    def _read_metrics(self, seat: _Seat) -> None:
+    def _read_metrics(self, seat: _Seat, view: Replica) -> None:
         engine = seat.engine
         metrics = VllmMetrics(
             float(engine.running),
@@ -359,10 +336,9 @@ class World:
             float(engine.prompted),
             float(engine.generated),
         )
-        for view in seat.views:
-            view.read(self.now, metrics)
+        view.read(self.now, metrics)
         if self._coming or self._open:
-            self._push(self.now + self._metrics_s, self._read_metrics, (seat,))
+            self._push(self.now + self._metrics_s, self._read_metrics, (seat, view))
 
     def _again(self, seconds: float, what: Callable[[World], None]) -> None:
         what(self)

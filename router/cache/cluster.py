@@ -75,14 +75,11 @@ class Cluster(Store):
 
     def start(self) -> None:
         """Begin to look for the nodes."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._follow_map(), name="cache cluster")
+        self._task.start(self._follow_map)
 
     async def stop(self) -> None:
         """Close."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
         for node in self._nodes.values():
             await node.stop()
         self.state = "stopped"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from router.background import Background
 from router.cache.address import Address, parse_address
 from router.cache.key import Key
 from router.cache.link import Link, LinkLost, Refusal, connect
@@ -67,7 +68,7 @@ class Store:
         self._lost = asyncio.Event()
         self._hung = False
         self._why = ""
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background("cache")
         self._scripts = True
         self._writes_at = 0.0
         self._write_pause = 0.0
@@ -88,8 +89,8 @@ class Store:
 
     def start(self) -> None:
         """Begin to connect, in a task of the running loop. Redis need not be there."""
-        if self._task is None and self._place is not None:
-            self._task = asyncio.create_task(self._run(), name="cache")
+        if self._place is not None:
+            self._task.start(self._run)
 
     async def locate(self) -> Address | None:
         """Return where the entries are now; None where there is no Redis. Raises OSError when no Sentinel knows."""
@@ -99,9 +100,7 @@ class Store:
 
     async def stop(self) -> None:
         """Close; waiting writes have been sent or are lost."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
         if self._link is not None:
             self._link.end("stopped", False)
         if self.state != "off":

@@ -20,11 +20,11 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from router.background import Background
 from router.config.problems import masked
 from router.keys.ledger import ALIVE_S, BEAT, CLAIM, WORKERS, claim_answers, claim_arguments
 from router.keys.pace import Usage
 from router.keys.places import AGAIN_S, RETRY_S, Claim, Claims
-from router.stopping import end
 
 PREFIX = "bitgear:rate"
 PAUSE_S = 0.05
@@ -72,18 +72,16 @@ class SharedLimits:
         self._name = secrets.token_hex(8)
         self._beat_at = -math.inf
         self._up: bool | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background("key limits")
 
     def start(self) -> None:
         """Begin to report, in a task of the running loop."""
-        if self._client is not None and self._task is None:
-            self._task = asyncio.create_task(self._run(), name="key limits")
+        if self._client is not None:
+            self._task.start(self._run)
 
     async def stop(self) -> None:
         """End the task, take this worker's claims back, and close the connection."""
-        if self._task is not None:
-            await end([self._task])
-            self._task = None
+        await self._task.stop()
         self._pace.shared = False
         self._claims.unheard({})
         if self._client is not None:

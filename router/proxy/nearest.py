@@ -21,12 +21,13 @@ from urllib.parse import quote
 import orjson
 
 from router.cache.entry import Entry, Format, UnreadableEntry
-from router.cache.key import VECTORS_PREFIX, Key, Place, has_long_number, request_key
+from router.cache.key import VECTORS_PREFIX, Key, Place, request_key
 from router.cache.secret import CacheSetupError
 from router.cache.semantic.content import content
 from router.cache.semantic.embedding import Embedder
 from router.cache.semantic.guard import core
 from router.cache.semantic.index import Candidate, Index
+from router.cache.semantic.turn import last_turn, without_turn
 from router.cache.store import Store
 from router.config.runtime import Runtime
 from router.config.semantic import EmbeddingConfig, SemanticConfig
@@ -90,18 +91,13 @@ class Nearest:
 
     def turn(self, path: bytes, raw: bytes, body: Mapping[str, Any], place: Place) -> Turn | None:
         """Return the request's last turn; None where only the exact text will do."""
-        messages = body.get("messages")
-        if not isinstance(messages, list) or has_long_number(raw):
-            return None
-        last = messages[-1]
-        text = last.get("content")
-        if last.get("role") != "user" or not isinstance(text, str):
+        text = last_turn(raw, body)
+        if text is None:
             return None
         kept, words = _guarded(text, self._guard)
         if kept is None:
             return None
-        question = {**body, "messages": [*messages[:-1], {**last, "content": None}], "\0kept": kept}
-        question["\0by"] = [self._guard, self.model]
+        question = {**without_turn(body), "\0kept": kept, "\0by": [self._guard, self.model]}
         key = request_key(path, b"", question, place)
         return None if key is None else Turn(place.group, key.digest, words, text)
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from router.cache.entry import Entry, Format, UnreadableEntry
-from router.cache.key import Key, Place, has_long_number, request_key
+from router.cache.key import Key, Place, request_key
 from router.cache.semantic.audit import Audit, agree
 from router.cache.semantic.guard import core
 from router.cache.semantic.index import Index
+from router.cache.semantic.turn import last_turn, without_turn
 from router.cache.semantic.vector import Vector, embed, likeness
 from router.cache.store import Store
 from router.config.semantic import SemanticConfig
@@ -116,17 +117,13 @@ class Semantic:
         nearest = self._nearest.get(place.group)
         if nearest is not None:
             return nearest.turn(path, raw, body, place)
-        messages = body.get("messages")
-        if not isinstance(messages, list) or has_long_number(raw):
-            return None
-        last = messages[-1]
-        text = last.get("content")
-        if last.get("role") != "user" or not isinstance(text, str):
+        text = last_turn(raw, body)
+        if text is None:
             return None
         words = core(text)
         if words is None:
             return None
-        question = {**body, "messages": [*messages[:-1], {**last, "content": None}], "\0words": words}
+        question = {**without_turn(body), "\0words": words}
         names = request_key(path, b"", question, place)
         if names is None:
             return None

@@ -15,6 +15,8 @@ from router.state.prompts import Mark, Prompts
 
 _COOL_DOWN_S = 1.0
 _COOL_DOWN_MAX_S = 300.0
+_FULL_CACHE = 0.9
+"""Share of the KV cache in use from which on a prompt may find no room."""
 
 
 class Replica:
@@ -44,6 +46,10 @@ class Replica:
         self.metrics: VllmMetrics | None = None
         self.metrics_at = -math.inf
         self.inflight_at_metrics = 0
+        self._places = 0.0
+        """Most requests that the server was seen to run at once."""
+        self._free = 0.0
+        """Places that were free when the figures were read."""
         self.last_byte_at = -math.inf
         self.last_error: str | None = None
         self.changed = asyncio.Event()
@@ -54,16 +60,20 @@ class Replica:
         return self.ready and not self.draining and now >= self.cool_until
 
     def load(self, now: float, stale_s: float) -> tuple[float, float]:
-        """Return (running, waiting) requests: the server's own figures, moved on by what was sent since."""
+        """Return (running, waiting) requests: the server's own figures, moved on by what was sent since.
+
+        Only those wait that wait for a place. Who finds a free one runs as soon as the prompts ahead are computed, long
+        before the figures are read again.
+        """
         own = float(self.inflight)
         metrics = self.metrics
         if metrics is None or now - self.metrics_at > stale_s:
             return own, 0.0
         since = own - self.inflight_at_metrics
-        if metrics.waiting > 0.0:
-            # The server is full: what came since waits as well, what ended since made room.
-            return max(metrics.running, 1.0), max(0.0, metrics.waiting + since)
-        return max(own, metrics.running + since, 0.0), 0.0
+        if metrics.waiting > 0.0 and metrics.waiting + since > self._free:
+            # What came since waits as well, what ended since made room.
+            return max(metrics.running + self._free, 1.0), metrics.waiting + since - self._free
+        return max(own, metrics.running + metrics.waiting + since, 0.0), 0.0
 
     def send(self, now: float, prompt_tokens: float) -> tuple[float, Mark]:
         """Count a request that is sent now; return the prompt tokens ahead of it, and the moment for `Prompts.since`."""
@@ -75,14 +85,23 @@ class Replica:
         """Count a request that has ended; `computed`: its prompt was, as a token of its answer showed."""
         self.inflight -= 1
         if computed:
-            self.prompts.computed(now, mark, self.estimator.per_token_s)
+            self.prompts.computed(now, prompt_tokens, mark, self.estimator.per_token_s)
         else:
             self.prompts.take_back(now, prompt_tokens, sent, self.estimator.per_token_s)
 
     def read(self, now: float, metrics: VllmMetrics) -> None:
         """Take in what the server says of itself."""
+        if self.metrics is not None and metrics.prompt_tokens < self.metrics.prompt_tokens:
+            # It began anew, perhaps with other places.
+            self._places = 0.0
+        # One that runs more than ever before has just shown that it had places; one that stops there has no more.
+        self._free = self._places - metrics.running if metrics.running <= self._places else math.inf
+        if metrics.kv_cache_usage >= _FULL_CACHE:
+            self._free = 0.0
+        self._places = max(self._places, metrics.running)
         self.metrics, self.metrics_at, self.inflight_at_metrics = metrics, now, self.inflight
-        self.prompts.count(now, metrics.prompt_tokens)
+        waiting = min(metrics.waiting, self._free)
+        self.prompts.count(now, metrics.prompt_tokens, self.estimator.per_token_s, waiting)
 
     def speed(self, now: float, stale_s: float) -> Speed | None:
         """Return what one more request would see here."""

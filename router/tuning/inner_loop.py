@@ -8,11 +8,11 @@ degrades precision before it breaks latency. It rises at full gain and falls slo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from router.background import Background
 from router.config.loop import InnerLoopConfig
 from router.decision.candidates import predict
 from router.decision.types import Scenario, VariantState
@@ -106,7 +106,7 @@ class InnerLoop:
         self._log = log
         self._groups: dict[str, tuple[dict[str, float], dict[str, tuple[float, float]]]] = {}
         self.positions: dict[str, Position] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background("inner loop")
 
     def follow(self, group: str, base: Mapping[str, float], bounds: Bounds) -> None:
         """Take over a group's thresholds of a new version; without bounds the loop leaves it alone."""
@@ -131,16 +131,11 @@ class InnerLoop:
 
     def start(self) -> None:
         """Begin, in a task of the running loop."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="inner loop")
+        self._task.start(self._run)
 
     async def stop(self) -> None:
         """End the task."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

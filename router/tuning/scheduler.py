@@ -6,7 +6,6 @@ The child ends with its parent (its standard input closes) and when it loses the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from router.background import Background
 from router.config.runtime import Runtime
 from router.config.schema import Config
 from router.store.client import open_client
@@ -21,6 +21,8 @@ from router.tuning.jobs import Jobs, Lease
 
 LEASE_S = 15.0
 _TRY_S = 3.0
+_END_S = 5.0
+"""The tuning process may take so long to end."""
 
 
 def connect(runtime: Runtime, env: Mapping[str, str], timeout_s: float = 10.0) -> Redis:
@@ -42,20 +44,16 @@ class Scheduler:
         self._config = config
         self._env = dict(env)
         self._log = log
-        self._task: asyncio.Task[None] | None = None
+        self._task = Background("tuning", again_s=_END_S + 1.0)
 
     def start(self) -> None:
         """Begin, where there is Redis. With mode `off` there is a process only while a person asks for a job."""
-        if self._runtime.redis_url is not None and self._task is None:
-            self._task = asyncio.create_task(self._run(), name="tuning")
+        if self._runtime.redis_url is not None:
+            self._task.start(self._run)
 
     async def stop(self) -> None:
         """End the task, and the process with it."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._task.stop()
 
     async def _run(self) -> None:
         client = connect(self._runtime, self._env, self._runtime.config.redis.timeout_s)
@@ -88,7 +86,7 @@ class Scheduler:
             if process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), 5)
+                    await asyncio.wait_for(process.wait(), _END_S)
                 except TimeoutError:
                     process.kill()
                     await process.wait()

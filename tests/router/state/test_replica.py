@@ -16,8 +16,11 @@ def replica(failures: int = 3) -> Replica:
 
 def seen(running: float, waiting: float, inflight_then: int, inflight_now: int) -> Replica:
     r = replica()
-    r.metrics, r.metrics_at = VllmMetrics(running=running, waiting=waiting), 100.0
-    r.inflight_at_metrics, r.inflight = inflight_then, inflight_now
+    r.inflight = inflight_then
+    # Twice, so that as many run as ever did.
+    for at in (99.0, 100.0):
+        r.read(at, VllmMetrics(running=running, waiting=waiting))
+    r.inflight = inflight_now
     return r
 
 
@@ -38,7 +41,41 @@ def test_figures_are_moved_on_by_what_was_sent_since() -> None:
 
 def test_what_comes_to_a_full_server_waits() -> None:
     assert seen(8, 2, 10, 13).load(101.0, 10.0) == (8.0, 5.0)
-    assert seen(8, 2, 10, 5).load(101.0, 10.0) == (8.0, 0.0)
+    assert seen(8, 2, 10, 9).load(101.0, 10.0) == (8.0, 1.0)
+    assert seen(8, 2, 10, 5).load(101.0, 10.0) == (5.0, 0.0)
+
+
+def test_while_places_are_free_nobody_waits_for_one() -> None:
+    r = replica()
+    for at, running in enumerate((40.0, 9.0)):
+        r.read(float(at), VllmMetrics(running=running, waiting=3.0))
+        assert r.load(float(at), 10.0) == (running + 3.0, 0.0)
+    r.inflight = 2
+    assert r.load(2.0, 10.0) == (14.0, 0.0)
+    # As many run as ever did, and more wait: there are no more places.
+    r.read(3.0, VllmMetrics(running=40.0, waiting=3.0))
+    assert r.load(3.0, 10.0) == (40.0, 3.0)
+    # Two places are free, for two of the eight that wait.
+    r.read(4.0, VllmMetrics(running=38.0, waiting=8.0))
+    assert r.load(4.0, 10.0) == (40.0, 6.0)
+
+
+def test_a_full_cache_leaves_no_place() -> None:
+    r = replica()
+    r.read(0.0, VllmMetrics(running=40.0))
+    r.read(1.0, VllmMetrics(running=9.0, waiting=3.0, kv_cache_usage=0.97))
+    assert r.load(1.0, 10.0) == (9.0, 3.0)
+
+
+def test_a_server_that_began_anew_has_to_show_its_places_again() -> None:
+    r = replica()
+    for at in range(2):
+        r.read(float(at), VllmMetrics(running=40.0, waiting=3.0, prompt_tokens=1000.0))
+    assert r.load(1.0, 10.0) == (40.0, 3.0)
+    r.read(2.0, VllmMetrics(running=8.0, waiting=3.0, prompt_tokens=50.0))
+    assert r.load(2.0, 10.0) == (11.0, 0.0)
+    r.read(3.0, VllmMetrics(running=8.0, waiting=3.0, prompt_tokens=60.0))
+    assert r.load(3.0, 10.0) == (8.0, 3.0)
 
 
 @settings(max_examples=200, deadline=None)
