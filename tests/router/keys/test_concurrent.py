@@ -174,6 +174,17 @@ async def test_far_from_the_limit_nobody_waits_for_redis(
     assert count_scripts(redis_url) - before < 60
 
 
+async def test_what_one_holds_to_spare_no_other_runs_on(
+    workers: Callable[[int], Awaitable[list[OneWorker]]],
+) -> None:
+    one, other = await workers(2)
+    assert await one.enter(100)
+    await until(lambda: one.claim._held > 30)
+    rest = await other.fill(100)
+    assert rest + await one.fill(100) == 99
+    assert one.claim.running + other.claim.running == 100
+
+
 async def test_what_is_let_in_before_it_is_claimed_is_one_request_for_each_worker(
     workers: Callable[[int], Awaitable[list[OneWorker]]],
 ) -> None:
