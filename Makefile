@@ -35,7 +35,7 @@ test: $(STAMPS)/full-$(ENGINE) ## Everything: lint, types, fast tests, then real
 	$(BIN)/python -m pytest -q -m "vllm or soak" $(ARGS)
 
 test-fast: $(STAMPS)/dev ## Tests that need no engine
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not vllm and not soak" $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not vllm and not soak" $(ARGS)
 
 lint: $(STAMPS)/dev ## ruff and mypy --strict
 	$(BIN)/ruff check .

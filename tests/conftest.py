@@ -65,6 +65,15 @@ def _quick_workers() -> Iterator[None]:
         yield
 
 
+LONG = ("cases/", "router/cli/test_up.py", "router/tuning/test_planted.py", "classifier/test_adapt.py")
+"""Files that take long: they come first, so that at the end no process is left alone with one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first; `--no-loadscope-reorder` keeps xdist to this order."""
+    items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONG))
+
+
 def pytest_collection_finish() -> None:
     """Look after garbage as a worker's process does: what was imported is never searched, and what is young seldom."""
     gc.collect()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.tuning.planted import BOUND, TRUTH, WORLD, one, summarise
 from benchmarks.tuning.world import truth
 
@@ -9,7 +11,9 @@ ORACLE = {"int8": 0.2574, "int4": 0.2622}
 """Found on a grid: near the most goodput whose true quality meets the bound."""
 
 
-def test_a_job_comes_near_the_oracle_and_keeps_the_bound() -> None:
+def test_a_job_comes_near_the_oracle_and_keeps_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the benchmark says of intervals is not looked at here: it need not be measured on as much.
+    monkeypatch.setattr("benchmarks.tuning.planted.QUALITY", 100)
     found = one(0, ORACLE, jobs=1)
     best = truth(WORLD, ORACLE, count=TRUTH)
     assert best.quality >= BOUND
