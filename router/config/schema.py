@@ -53,7 +53,11 @@ class TimeoutConfig(Settings):
 
     body_s: float = Field(60.0, gt=0, description="Receiving a request's body from the client.")
     connect_s: float = Field(2.0, gt=0, description="Opening a connection to a replica.")
-    first_token_s: float = Field(120.0, gt=0, description="From sending a streamed request to its first token; a plain answer has `total_s` alone.")
+    first_token_s: float = Field(
+        120.0,
+        gt=0,
+        description="From sending a streamed request to its first token; a plain answer has `total_s` alone.",
+    )
     between_tokens_s: float = Field(60.0, gt=0, description="Between two pieces of a stream.")
     total_s: float = Field(900.0, gt=0, description="The whole request, retries included.")
 
