@@ -95,6 +95,8 @@ class Calibration:
         )
         if calibration.scale <= 0 or calibration.clip <= 0:
             raise ModelError("calibration: scale and clip must be above 0")
+        if abs(calibration.floor) > calibration.clip:
+            raise ModelError("calibration: floor must lie within clip")
         if calibration.slope < 0 or any(slope < 0 for slope in calibration.slopes):
             raise ModelError("calibration: slope must not be below 0; a higher score means a higher risk")
         moves = (calibration.slope * calibration.clip, *(slope * calibration.clip for slope in calibration.slopes))
@@ -113,7 +115,10 @@ class Calibration:
         if features.small_talk:
             return -self.clip
         score += self.han_shift * features.vector[_HAN]
-        z = min(max((score - self.mean) / self.scale, -self.clip), self.clip)
+        z = (score - self.mean) / self.scale
+        if not -self.clip <= z <= self.clip:
+            # A score that is no number (weights whose products cancel beyond the largest one) is as hard as any.
+            z = -self.clip if z < -self.clip else self.clip
         return self.floor if z < self.floor and self.suspicious(features) else z
 
     def suspicious(self, features: Features) -> bool:
@@ -158,7 +163,8 @@ class Calibration:
         """Half the width of the 90% interval of `risk` (delta method), widened by `novelty`; in [0, 1]."""
         a, b, c = self.covariance
         deviation = sqrt(max(a + 2 * z * b + z * z * c, 0.0))
-        return min(_Z90 * deviation * risk * (1 - risk) * (1.0 + self.novelty(features)), 1.0)
+        width = _Z90 * deviation * risk * (1 - risk) * (1.0 + self.novelty(features))
+        return width if width < 1.0 else 1.0
 
     def novelty(self, features: Features) -> float:
         """How far a request is from the training data, from 0; a stated rule, not an estimate.

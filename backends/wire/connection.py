@@ -15,6 +15,9 @@ import httptools
 from backends.wire.errors import Failure, UpstreamError
 
 HIGH_WATER = 256 * 1024
+MAX_BARE = 256 * 1024
+"""Bytes of an answer on end that are no body (its head, interim answers, trailers, chunks' extensions); a header is put
+together piece by piece, which costs more than linearly."""
 STALE_S = 1.0
 """A kept connection that closes this soon after a request was found closed; later, it died at work."""
 
@@ -32,6 +35,7 @@ class Connection(asyncio.Protocol):
     """A kept-alive connection; `send` begins a request, then `wait`, `take` and `done` read its answer."""
 
     __slots__ = (
+        "_bare",
         "_bodiless",
         "_deadline",
         "_delimited",
@@ -76,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._queued = 0
+        self._bare = 0
         self._paused = False
         self._message_headers: list[tuple[bytes, bytes]] = []
         self._delimited = False
@@ -104,11 +109,17 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self.received = True
+        queued = self._queued
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail("protocol", f"the replica sent bytes that are not HTTP/1.1: {error}")
             return
+        if not self.done:
+            self._bare = self._bare + len(data) if self._queued == queued else 0
+            if self._bare > MAX_BARE:
+                self._fail("protocol", f"the replica sent more than {MAX_BARE} bytes of headers")
+                return
         if self._queued > HIGH_WATER and not self._paused and self.transport is not None and not self.done:
             self._paused = True
             self.transport.pause_reading()

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from backends.wire import VllmMetrics
 from benchmarks.world.engine import Engine, Job
 from benchmarks.world.hardware import VariantSpec
 from benchmarks.world.labels import Answer, Labeller
 from benchmarks.world.records import record_of
+from benchmarks.world.seat import Seat
 from benchmarks.world.served import Served
 from benchmarks.world.traffic import Arrival
 from benchmarks.world.truth import Truth, Worth
@@ -55,7 +55,6 @@ from router.state import Fleet, Group, Replica, Variant
 from router.tuning.records import Label, Record
 
 GROUP = "world"
-_PROBE_PROMPT, _PROBE_OUTPUT = 16, 8
 _STALE_S = 10.0
 
 
@@ -67,16 +66,6 @@ class Control:
     """Highest risk by precision."""
     version: str = "v1"
     canary: CanaryArm | None = None
-
-
-@dataclass(slots=True)
-class _Seat:
-    """One replica: its engine, and each worker's view of it."""
-
-    engine: Engine
-    views: list[Replica]
-    slowdown: float = 1.0
-    version: int = 0
 
 
 class _Ticket(NamedTuple):
@@ -133,17 +122,17 @@ class World:
         runtime = Runtime(config=chosen, variants=tuple(spec.runtime(GROUP) for spec in specs))
         self.fleets = [Fleet(runtime, {}, {}) for _ in range(workers)]
         self.scenarios: Mapping[str, Scenario] = self.fleets[0].scenarios
-        self._seats: dict[tuple[str, int], _Seat] = {}
+        self._seats: dict[tuple[str, int], Seat] = {}
         for spec in specs:
             for i in range(spec.replicas):
                 views = [fleet.groups[GROUP].variants[spec.variant].replicas[i] for fleet in self.fleets]
-                self._seats[spec.variant, i] = _Seat(spec.engine(), views)
+                seat = self._seats[spec.variant, i] = Seat(spec.engine(), views)
+                seat.prove(spec)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._pushed = 0
         self._open = 0
         """Requests inside."""
         self._coming = True
-        self._prove()
 
     @property
     def group(self) -> Group:
@@ -269,7 +258,7 @@ class World:
         never = float("inf")
         self._end(Served(index, arrival, "", "", -1, decision, never, None, never, self.now, Worth(0.0, 0.0, 0.0, 0.0)))
 
-    def _due(self, seat: _Seat, version: int) -> None:
+    def _due(self, seat: Seat, version: int) -> None:
         if version != seat.version:
             return
         ended = seat.engine.advance(self.now)
@@ -277,7 +266,7 @@ class World:
         for job in ended:
             self._finish(job)
 
-    def _rearm(self, seat: _Seat) -> None:
+    def _rearm(self, seat: Seat) -> None:
         due = seat.engine.due
         seat.version += 1
         if due is not None:
@@ -327,16 +316,8 @@ class World:
             labels = self._labeller(self._said, answer)
         return record_of(served, GROUP, self.scenarios[served.arrival.scenario], labels)
 
-    def _read_metrics(self, seat: _Seat, view: Replica) -> None:
-        engine = seat.engine
-        metrics = VllmMetrics(
-            float(engine.running),
-            float(len(engine.waiting)),
-            engine.kv_usage,
-            float(engine.prompted),
-            float(engine.generated),
-        )
-        view.read(self.now, metrics)
+    def _read_metrics(self, seat: Seat, view: Replica) -> None:
+        view.read(self.now, seat.metrics())
         if self._coming or self._open:
             self._push(self.now + self._metrics_s, self._read_metrics, (seat, view))
 
@@ -348,20 +329,6 @@ class World:
     def _push(self, at: float, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._pushed += 1
         heapq.heappush(self._events, (at, self._pushed, what, arguments))
-
-    def _prove(self) -> None:
-        """Ready every replica as the monitor does: one short completion on the idle server."""
-        for (name, _), seat in self._seats.items():
-            trial = next(spec for spec in self.specs if spec.variant == name).engine()
-            job = Job(None, _PROBE_PROMPT, _PROBE_OUTPUT)
-            trial.add(job, 0.0)
-            while trial.due is not None:
-                trial.advance(trial.due)
-            first, last = job.first_token or 0.0, job.ended or 0.0
-            for view in seat.views:
-                view.estimator.observe_prefill(_PROBE_PROMPT, first)
-                view.estimator.observe_decode(1.0, (last - first) / (_PROBE_OUTPUT - 1))
-                view.mark_ready(0.0)
 
     def _abandon(self) -> None:
         """Count what is still inside as not served."""

@@ -292,7 +292,7 @@ def _on_group(action: str, words: str) -> None:
     tuning_commands.command(action)(run)
 
 
-_on_job("approve", "Put a proposed change on trial.")
+_on_job("approve", "Put a proposed change on trial; one towards full precision holds at once.")
 _on_job("reject", "Refuse a proposed change, or end its trial.")
 _on_group("pause", "Keep jobs from changing a group.")
 _on_group("resume", "Let jobs change a group again.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config, reachable
-from router.cli.common import ask as get
+from router.cli.common import BAD_INPUT, ConfigOption, fail, load_config
+from router.cli.operator import TokenOption, operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def calibrate(
     admin: Annotated[
         str | None, typer.Option(help="Address of the admin API. Default: from the configuration.")
     ] = None,
+    token: TokenOption = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, tokens.")] = 128,
     concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Requests under way at each variant.")] = 8,
     timeout: Annotated[float, typer.Option(min=1, help="Longest wait for one answer, seconds.")] = 600,
@@ -48,7 +49,7 @@ def calibrate(
         bool,
         typer.Option(help="Ask variants for answers that nothing can check; a judge needs them, no other label does."),
     ] = True,
-    offline: Annotated[bool, typer.Option(help="Ask nobody: learn from what the journal holds.")] = False,
+    offline: Annotated[bool, typer.Option(help="Ask no variant: learn from what the journal holds.")] = False,
     collect_only: Annotated[bool, typer.Option(help="Fill the journal, make no artefact.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -69,9 +70,8 @@ def calibrate(
         if url:
             targets = from_urls(url, group)
         else:
-            settings = load_config(config)
-            address = admin or reachable(settings.admin.host, settings.admin.port)
-            targets = from_admin(get("GET", f"{address.rstrip('/')}/admin/variants"), group, settings.groups.get(group))
+            rows = operator(admin, token, config).ask("GET", "/admin/variants")
+            targets = from_admin(rows, group, load_config(config).groups.get(group))
         full, others = split(targets)
     except (PromptError, TargetError) as error:
         fail(str(error), BAD_INPUT)

@@ -132,7 +132,7 @@ def _share(configured: float | None, tuning: TuningMode) -> float:
 class InnerLoopConfig(Settings):
     """Thresholds that move with load within the bounds that tuning set: seconds, not hours."""
 
-    enabled: bool = Field(True, description="Move thresholds with load, where a tuning job has set bounds.")
+    enabled: bool = Field(True, description="Move thresholds with load, where a tuning job or a person has set bounds.")
     interval_s: float = Field(1.0, gt=0, description="Between two steps, seconds.")
     target: float = Field(0.95, gt=0, lt=1, description="Share of requests that should meet their latency targets.")
     gain: float = Field(0.5, gt=0, le=5, description="Proportional gain: move per unit of missed share.")

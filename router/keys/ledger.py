@@ -69,7 +69,7 @@ for i = 2, #KEYS do
   local free = limit - others - running - kept
   local granted = math.max(0, math.min(waiting, free - ahead))
   waiting = waiting - granted
-  local rest = free + kept - granted - waiting - wanted
+  local rest = free + kept - granted - wanted
   local spare = kept
   if wanted == 0 then spare = math.max(kept, math.floor(rest / (workers + 1))) end
   running = running + granted

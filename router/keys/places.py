@@ -46,7 +46,7 @@ class Heard(NamedTuple):
     spare: int
     """Places more, those kept among them."""
     rest: int
-    """Places that nobody runs on or waits for, and no other worker holds; below 0 where there are too few."""
+    """Places that nobody runs on and no other worker holds or waits for; below 0 where there are too few."""
     wanted: bool
     """Whether requests wait in other workers."""
 
@@ -103,8 +103,8 @@ class Claim:
     def give(self, now: float) -> None:
         """One request has ended."""
         self.running -= 1
-        if self._wanted:
-            # Whoever waits in another worker may have come before.
+        if self._wanted or self._rest < 0:
+            # Whoever waits in another worker may have come before; or more run than may, and nobody takes this place.
             self._held = min(self._held, self.running)
         self._serve(now)
 

@@ -103,7 +103,10 @@ class Listener(HttpToolsProtocol):
             return
         self._brought = False
         super().data_received(data)
-        if self.transport.is_closing() or (self._head_done and (self._whole or self._brought)):
+        if self.transport.is_closing():
+            return
+        if self._head_done and (self._whole or self._brought):
+            self._head_bytes = 0
             return
         # A head that isn't whole; or, after it, what is no body: chunks' extensions, trailers.
         self._head_bytes += len(data)

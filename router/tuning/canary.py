@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from router.config.loop import TuningConfig
 from router.tuning.evidence import Piece, gather
@@ -31,6 +31,41 @@ class Trial(NamedTuple):
     """Share of requests in time: canary, stable."""
 
 
+class Stretch(NamedTuple):
+    """The records by which a trial is judged: from its beginning on, or from where they began to be lost."""
+
+    since: float
+    """Requests that began after this count, Unix seconds."""
+    number: int
+    """How many stretches were given up before."""
+    first: str
+    """Its first record; empty: there is none yet."""
+
+
+_FIRST_SHARE = 0.8
+"""Share of the level that the first stretch may spend; hardly a trial has another."""
+
+
+def stretch(records: Sequence[Record], began: float, now: float, told: Sequence[Any] | None) -> Stretch:
+    """Return the stretch for this look; `told` is that of the last one.
+
+    A test may be looked at at any time as long as each look adds to what the ones before saw. Under much traffic a trial's
+    first records are trimmed, or more than a job reads: what is left is then no longer that sequence, and a test on a window
+    that moves on is a new one at each look. So the stretch is given up, and another one begins now.
+    """
+    since, number, first = told if told is not None else (began, 0, "")
+    record = next((r for r in records if r.at - r.e2e_s >= since), None)
+    name = f"{record.id} {record.at}" if record is not None else ""
+    if first and name != first:
+        return Stretch(now, number + 1, "")
+    return Stretch(since, number, name)
+
+
+def level(alpha: float, number: int) -> float:
+    """Return the level of a stretch: those of all stretches add up to `alpha`."""
+    return alpha * (_FIRST_SHARE if number == 0 else (1.0 - _FIRST_SHARE) / 2**number)
+
+
 def judge(
     records: Sequence[Record],
     facts: Facts,
@@ -39,8 +74,12 @@ def judge(
     since: float,
     now: float,
     pooled_holds: bool | None = None,
+    began: float | None = None,
+    number: int = 0,
 ) -> Trial:
-    """Judge the canary by the requests that began after `since` (Unix seconds).
+    """Judge the canary by the requests that began after `since` (Unix seconds): those of a `Stretch` and its number.
+
+    `began`: when the trial did, where that was before.
 
     Quality against full precision: a bet against "within the margin" that wins rolls back; a bet against "worse than
     the margin" that wins promotes. So does `pooled_holds`: the estimate on all evidence, window and canary together, at
@@ -48,7 +87,7 @@ def judge(
     """
     mine = [r for r in records if r.at - r.e2e_s >= since]
     trial = [r for r in mine if r.arm == "canary"]
-    alpha = 1.0 - settings.confidence
+    alpha = level(1.0 - settings.confidence, number)
     evidence = gather(mine, facts.reference, settings.max_weight_per_key)
     null = -settings.margin * evidence.reference_level
     values = observations(mine, evidence.pieces, facts, arm="canary")
@@ -85,10 +124,11 @@ def judge(
             verdict="promote", reason=f"all evidence together keeps the bound, the canary's own mean is {mean:+.4f}"
         )
     # A clock that was set back must not prolong it: at most it lasts twice as long.
-    if abs(now - since) > settings.canary_max_s:
+    lasted = now - (since if began is None else began)
+    if abs(lasted) > settings.canary_max_s:
         return told_so_far._replace(
             verdict="rollback",
-            reason=f"undecided after {now - since:.0f} s with {len(trial)} requests, {labels} labels",
+            reason=f"undecided after {lasted:.0f} s with {len(trial)} requests, {labels} labels",
         )
     return told_so_far._replace(reason=f"{len(trial)} requests, {labels} labels so far")
 

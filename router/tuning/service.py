@@ -68,7 +68,7 @@ class TuningService:
         return {"group": group, "paused": paused, "version": made.version}
 
     async def approve(self, job_id: str, by: str) -> dict[str, Any]:
-        """Put a proposed change on trial. Refused when something else has changed the group since."""
+        """Put a proposed change on trial; one towards full precision holds at once, and ends a trial. Refused when something else has changed the group since."""
         job = await self.report(job_id)
         if job["status"] != "proposed":
             raise TuningError(f"job {job_id} is {job['status']}, not proposed")
@@ -77,6 +77,8 @@ class TuningService:
         tuning = self._tuning(document, group)
         if job.get("kind") == "classifier":
             return await self._approve_classifier(document, tuning, job, by)
+        if _tightens(job):
+            return await self._approve_tightening(document, tuning, job, by)
         if tuning.canary is not None:
             raise TuningError(f"{group} has a canary already (job {tuning.canary.job})")
         _check_unchanged(tuning, job)
@@ -88,6 +90,19 @@ class TuningService:
         job.update(status="canary", version=made.version, approved_by=by, canary_since=now)
         await self._jobs.save(job)
         return {"id": job_id, "status": "canary", "version": made.version}
+
+    async def _approve_tightening(
+        self, document: ControlDocument, tuning: GroupTuning, job: dict[str, Any], by: str
+    ) -> dict[str, Any]:
+        # A trial would prolong what is wrong, as it would where no person is asked.
+        _check_unchanged(tuning, job)
+        bounds = {precision: tuple(pair) for precision, pair in (job.get("bounds") or {}).items()}
+        update = {"thresholds": dict(job["thresholds"]), "bounds": bounds, "canary": None}
+        reason = f"tuning job {job['id']} approved"
+        made = await self._publish(document, str(job["group"]), tuning.model_copy(update=update), by, reason)
+        job.update(status="published", version=made.version, approved_by=by)
+        await self._jobs.save(job)
+        return {"id": job["id"], "status": "published", "version": made.version}
 
     async def _approve_classifier(
         self, document: ControlDocument, tuning: GroupTuning, job: dict[str, Any], by: str
@@ -140,6 +155,12 @@ class TuningService:
         return await self._documents.publish(
             changed(document, group, tuning, by=by, reason=reason), expected=document.version
         )
+
+
+def _tightens(job: Mapping[str, Any]) -> bool:
+    """Return whether a job's thresholds go towards full precision: its own choice, or a guard's alarm."""
+    report = job.get("report") or {}
+    return report.get("action") == "tighten" or bool(report.get("alarms"))
 
 
 def _check_unchanged(tuning: GroupTuning, job: Mapping[str, Any]) -> None:

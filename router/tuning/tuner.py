@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,7 +279,13 @@ class Tuner:
     async def _watch(
         self, name: str, group: Group, document: ControlDocument, tuning: GroupTuning, canary: Canary, now: float
     ) -> None:
-        job = await self._jobs.load(canary.job) or {"id": canary.job, "group": name, "at": canary.since, "report": {}}
+        job = await self._jobs.load(canary.job) or {
+            "id": canary.job,
+            "group": name,
+            "at": canary.since,
+            "status": "canary",
+            "report": {},
+        }
         state = await self._upkeep.state(name, now)
         if state.get("trial") != canary.job:
             state["trial"] = canary.job
@@ -286,7 +293,11 @@ class Tuner:
         settings = group.settings
         since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
         records = await self._read(name, since, settings.max_records)
-        trial = trials.judge(records, group.facts, settings, since=canary.since, now=now)
+        part = trials.stretch(records, canary.since, now, job.get("stretch"))
+        job["stretch"] = list(part)
+        facts, began = group.facts, canary.since
+        judge = partial(trials.judge, records, facts, settings, since=part.since, number=part.number, began=began)
+        trial = judge(now=now)
         look = int(job.get("looks", 0))
         if trial.verdict == "continue" and trial.requests >= settings.canary_min_records * 2**look:
             # Level of look k: alpha / 2^(k+1), so that all looks together stay below alpha.
@@ -296,12 +307,12 @@ class Tuner:
                 records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
             )
             holds = estimates[DECIDES].lower >= -settings.margin * level
-            trial = trials.judge(records, group.facts, settings, since=canary.since, now=now, pooled_holds=holds)
+            trial = judge(now=now, pooled_holds=holds)
         job["trial"] = trials.told(trial)
         if trial.verdict == "continue":
             # The look took its time: what a person said of the job meanwhile holds.
-            told = await self._jobs.load(canary.job)
-            if told is not None and told["status"] == "rejected":
+            meanwhile = await self._jobs.load(canary.job)
+            if meanwhile is not None and meanwhile.get("status") == "rejected":
                 return
         else:
             if trial.verdict == "promote":

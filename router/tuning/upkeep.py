@@ -71,7 +71,7 @@ class Upkeep:
         del state["trial"]
         await self._jobs.set_state(name, state)
         job = await self._jobs.load(str(trial))
-        if job is not None and job["status"] == "canary":
+        if job is not None and job.get("status") == "canary":
             outcome = f"another change ended the trial: version {document.version} has none"
             job.update(status="rolled_back", outcome=outcome, ended_at=now)
             await self._save(job)

@@ -58,3 +58,19 @@ def test_a_lower_precision_never_has_less_risk_whatever_its_line(features: Featu
 def test_what_no_risk_can_be_made_of_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         Calibration.from_content(bent(**changed))
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf"), 1.7e308, -1.7e308])
+def test_whatever_a_model_makes_of_a_request_its_risks_are_numbers(features: Features, score: float) -> None:
+    made = Calibration.from_content(bent(covariance=[1e308, -1e308, 1e308]))
+    z = made.standard(score, features)
+    # A score that is no number must not let a request through that no model has read.
+    assert z == (-made.clip if score < 0 else made.clip)
+    risks = made.probabilities(z, features)
+    assert all(0 <= risk <= 1 for risk in risks.values())
+    assert 0 <= made.uncertainty(z, risks["int4"], features) <= 1
+
+
+def test_a_floor_beyond_the_clip_is_refused() -> None:
+    with pytest.raises(ModelError, match="floor"):
+        Calibration.from_content(bent(floor=1e308))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import classifier
 from router.config.describe import at, schema
 from router.config.load import load
 from router.config.schema import Config
@@ -96,3 +97,23 @@ def test_defaults_named_in_comments_are_the_schemas(path: Path) -> None:
 def test_at_knows_every_path_of_the_default_file() -> None:
     for path in parse((CONFIG / "default.yaml").read_text(), "default.yaml").lines:
         assert at(path) is not None
+
+
+def test_thresholds_that_are_called_stricter_are() -> None:
+    text = (CONFIG / "examples" / "one-gpu-three-variants.yaml").read_text()
+    told = re.search(r"recommends \(([\d.]+) and ([\d.]+),", text)
+    assert told
+    thresholds = load(CONFIG / "examples" / "one-gpu-three-variants.yaml", {}).groups["qwen3-8b"].thresholds
+    for precision, recommended in zip(("int8", "int4"), told.groups(), strict=True):
+        assert classifier.load("default").thresholds[precision] == float(recommended)
+        assert 0 < thresholds[precision] < float(recommended)  # type: ignore[index]
+
+
+def test_what_a_variant_holds_is_what_it_costs() -> None:
+    for path in EXAMPLES:
+        for group in load(path, {}).groups.values():
+            for backend in group.backends:
+                if backend.kind == "vllm" and backend.vllm.memory_share is not None:
+                    assert backend.gpus == backend.vllm.memory_share, path
+                elif backend.kind == "vllm" and backend.vllm.devices:
+                    assert backend.gpus == len(backend.vllm.devices), path

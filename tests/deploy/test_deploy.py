@@ -16,6 +16,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from router.config.load import load
+from router.feedback.metrics import FeedbackMetrics
 from router.telemetry.families import Families
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,10 @@ SCRAPED = {"job", "instance", "le"}
 def exposed() -> dict[str, set[str]]:
     """Labels by name of each series that a worker can expose."""
     registry = CollectorRegistry()
-    families = Families(registry)
+    families, feedback = Families(registry), FeedbackMetrics(registry)
     found = dict(OF_PROMETHEUS)
-    for family in [v for v in vars(families).values() if hasattr(v, "_labelnames")] + list(families.rates.values()):
+    kept = [*vars(families).values(), *families.rates.values(), *vars(feedback).values()]
+    for family in [v for v in kept if hasattr(v, "_labelnames")]:
         kind = type(family).__name__
         suffixes = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_sum", "_count"]}[kind]
         for suffix in suffixes:
@@ -83,6 +85,14 @@ def test_every_metric_is_on_the_dashboard() -> None:
     missing = {f for f in families if not any(s.startswith(f) for s in shown)}
     # The bins behind the index are for whoever wants to look closer.
     assert missing <= {"bitgear_drift_bin_requests"}
+
+
+def test_the_documentation_names_every_metric_and_alert_and_no_others() -> None:
+    told = set(re.findall(r"`(bitgear_[a-z0-9_]+)`", (ROOT / "docs" / "telemetry.md").read_text()))
+    assert told == {re.sub(r"_(bucket|sum|count)$", "", name) for name in EXPOSED} - {"up"}
+    text = (ROOT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"`(Bitgear[A-Za-z]+)`", text)) == {rule["alert"] for rule in RULES}
+    assert set(re.findall(r"`(bitgear_[a-z0-9_]+)`", text)) <= told
 
 
 def test_the_dashboards_panels_stand_beside_each_other() -> None:
@@ -173,12 +183,29 @@ def test_the_manifests_fit_each_other() -> None:
     container = pod["spec"]["containers"][0]
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     settings = load(DEPLOY / "kubernetes" / "settings.yaml", {})
+    image = found["Deployment", "bitgear"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    (renamed,) = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())["images"]
+    assert renamed["name"] == image
+    assert f"-t {renamed['newName']}:{renamed['newTag']} ." in (DEPLOY / "Dockerfile").read_text()
     assert ports == {"api": settings.server.port, "admin": settings.admin.port}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
     assert pod["spec"]["terminationGracePeriodSeconds"] > settings.server.drain_s + 5
     assert settings.redis.url == "redis://valkey:6379"
     assert ("Service", "valkey") in found
+    pod_of_valkey = found["Deployment", "valkey"]["spec"]["template"]["spec"]
+    volumes = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod_of_valkey["volumes"]}
+    (server,) = pod_of_valkey["containers"]
+    (mount,) = server["volumeMounts"]
+    assert ("PersistentVolumeClaim", volumes[mount["name"]]) in found
+    # Keys and thresholds must outlive the pod: what is written lies there, and every write is.
+    assert dict(zip(server["args"][1::2], server["args"][2::2], strict=True)) == {
+        "--dir": mount["mountPath"],
+        "--maxmemory": "512mb",
+        "--maxmemory-policy": "volatile-lru",
+        "--save": "",
+        "--appendonly": "yes",
+    }
     # The autoscaler needs a request to relate CPU to.
     assert container["resources"]["requests"]["cpu"]
     kustomization = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())

@@ -55,7 +55,11 @@ def routes(admin: Admin) -> APIRouter:
     async def report(job: Job) -> dict[str, Any]:
         return await _asked(control().report(job))
 
-    @router.post("/jobs/{job}/approve", summary="Put a proposed change on trial", responses={404: {}, 409: {}})
+    @router.post(
+        "/jobs/{job}/approve",
+        summary="Put a proposed change on trial; one towards full precision holds at once",
+        responses={404: {}, 409: {}},
+    )
     async def approve(request: Request, job: Job) -> dict[str, Any]:
         return await _changed(control().approve(job, holder_of(request)))
 

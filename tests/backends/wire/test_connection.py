@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends.wire import Connection, Limits, Pool, UpstreamError
+from backends.wire import connection as wire_connection
 from backends.wire.connection import HIGH_WATER
 from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import chunk, json_response, response, response_head, split
@@ -259,3 +260,34 @@ async def test_no_timer_is_left_behind(up: ScriptedUpstream) -> None:
     given_up.abort()
     assert done._timer is None
     assert given_up._timer is None
+
+
+BEGUN = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 200 OK\r\nx-long: ", BEGUN + b"0\r\nx-long: ", BEGUN + b"2;"],
+    ids=["header", "trailer", "extension"],
+)
+async def test_a_head_without_end_is_a_broken_answer_before_it_holds_the_loop(
+    up: ScriptedUpstream, begin: bytes
+) -> None:
+    pieces: list[Step] = [Send(begin), *[Send(b"a" * 65536)] * 100]
+    connection = await ask(up, [*pieces, Hang()])
+    began = time.process_time()
+    assert await failure(connection) == "protocol"
+    assert time.process_time() - began < 1.0
+    assert "headers" in str(connection.error)
+
+
+async def test_an_answer_in_ever_so_many_pieces_is_no_endless_head(
+    up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_connection, "MAX_BARE", 200)
+    # Size lines that come by themselves are no body either.
+    pieces: list[Step] = [Send(BEGUN)]
+    for _ in range(100):
+        pieces += [Send(b"3\r\n"), Sleep(0.001), Send(b"abc\r\n"), Sleep(0.001)]
+    connection = await ask(up, [*pieces, Send(b"0\r\n\r\n")])
+    assert await connection.read_all(1000) == b"{}" + b"abc" * 100

@@ -174,6 +174,42 @@ async def test_far_from_the_limit_nobody_waits_for_redis(
     assert count_scripts(redis_url) - before < 60
 
 
+async def test_what_one_holds_to_spare_no_other_runs_on(
+    workers: Callable[[int], Awaitable[list[OneWorker]]],
+) -> None:
+    one, other = await workers(2)
+    assert await one.enter(100)
+    await until(lambda: one.claim._held > 30)
+    rest = await other.fill(100)
+    assert rest + await one.fill(100) == 99
+    assert one.claim.running + other.claim.running == 100
+
+
+async def test_what_is_let_in_before_it_is_claimed_is_one_request_for_each_worker(
+    workers: Callable[[int], Awaitable[list[OneWorker]]],
+) -> None:
+    idle, other = await workers(2)
+    assert await idle.enter(12)
+    idle.leave()
+    # It saw plenty free, and all that it held lapses.
+    await until(lambda: time.monotonic() > idle.claim._lapses > 0.0)
+    assert await other.fill(12) == 12
+    at_once = [idle.enter(12) for _ in range(2)]
+    with pytest.raises(StopIteration):
+        at_once[0].send(None)
+    assert not await asyncio.wait_for(at_once[1], 5)
+    assert (idle.claim.running, other.claim.running) == (1, 12)
+    # With its next request the other one hears of it too: now one has to end before another enters.
+    other.leave()
+    assert await other.enter(12)
+    await until(lambda: other.claim._rest < 0)
+    other.leave()
+    assert not await other.enter(12)
+    assert not await idle.enter(12)
+    idle.leave()
+    assert await idle.enter(12)
+
+
 async def test_a_worker_with_requests_in_a_row_does_not_keep_the_only_place_from_another(
     workers: Callable[[int], Awaitable[list[OneWorker]]],
 ) -> None:

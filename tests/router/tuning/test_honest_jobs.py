@@ -60,6 +60,26 @@ async def test_thresholds_proposed_for_one_classifiers_risks_are_not_approved_fo
     assert (await service.approve(await proposed(lived), "bob"))["status"] == "canary"
 
 
+async def test_a_proposal_towards_full_precision_holds_at_once_and_ends_a_trial(redis: Redis) -> None:
+    lived = Lived(RICH, redis, settings=QUICK, start=START)
+    service = TuningService(lived.jobs, lived.store, ["g"])
+    await put(lived, GroupTuning(canary=Canary(share=0.2, thresholds={"int8": 0.3}, since=lived.now, job="other")))
+    with pytest.raises(TuningError, match="canary already"):
+        await service.approve(await proposed(lived), "bob")
+    for report in ({"alarms": [{"reason": "int4 fell", "labels": 9}]}, {"action": "tighten"}):
+        job = await proposed(lived)
+        kept = await lived.jobs.load(job) or {}
+        await lived.jobs.save({**kept, "report": report, "thresholds": {"int4": 0.0}, "bounds": {"int4": [0.0, 0.0]}})
+        assert (await service.approve(job, "bob"))["status"] == await status(lived, job) == "published"
+        tuning = await lived.tuning()
+        assert (tuning.thresholds, tuning.bounds, tuning.canary) == ({"int4": 0.0}, {"int4": (0.0, 0.0)}, None)
+    stale = await proposed(lived)
+    await lived.jobs.save({**(await lived.jobs.load(stale) or {}), "report": {"action": "tighten"}})
+    await put(lived, GroupTuning(thresholds={"int4": 0.1}))
+    with pytest.raises(TuningError, match="changed since"):
+        await service.approve(stale, "bob")
+
+
 async def test_a_canary_whose_approval_was_not_written_down_can_be_ended(redis: Redis) -> None:
     lived = Lived(RICH, redis, settings=QUICK, start=START)
     service = TuningService(lived.jobs, lived.store, ["g"])
