@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any
 
 import httpx
@@ -93,7 +94,7 @@ class Sender:
             listed = ((choice.get("logprobs") or {}).get("content")) or []
             logprobs = tuple(float(entry["logprob"]) for entry in listed)
             ids, prompt_ids = choice.get("token_ids") or (), found.get("prompt_token_ids") or ()
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise SendError(f"{self.target.variant}: not a chat completion: {error!r}") from None
         size = min(len(ids), len(logprobs)) if prompt_ids else 0
         return Answer(
@@ -138,7 +139,7 @@ class Sender:
                     raise RefusedError(told)
             except httpx.HTTPError as error:
                 told = str(error) or type(error).__name__
-            except UnicodeDecodeError as error:
-                told = str(error)
+            except (UnicodeDecodeError, JSONDecodeError) as error:
+                told = f"not JSON: {error}"
             await asyncio.sleep(_WAIT_S * 2**attempt)
         raise SendError(f"{self.target.variant}: {self.target.urls[0]}{path}: {told} ({_TRIES} tries)")

@@ -49,7 +49,7 @@ def calibrate(
         bool,
         typer.Option(help="Ask variants for answers that nothing can check; a judge needs them, no other label does."),
     ] = True,
-    offline: Annotated[bool, typer.Option(help="Ask nobody: learn from what the journal holds.")] = False,
+    offline: Annotated[bool, typer.Option(help="Ask no variant: learn from what the journal holds.")] = False,
     collect_only: Annotated[bool, typer.Option(help="Fill the journal, make no artefact.")] = False,
     config: ConfigOption = None,
 ) -> None:

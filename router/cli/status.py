@@ -34,6 +34,7 @@ def _print(variants: list[dict[str, Any]]) -> None:
     for one in variants:
         replicas = one.get("replicas", [])
         ready = sum(bool(r.get("ready")) for r in replicas)
+        drained = sum(bool(r.get("draining")) for r in replicas)
         errors = [str(r["last_error"]) for r in replicas if r.get("last_error") and not r.get("ready")]
         kind = (
             f"{one.get('kind', '')}, simulated"
@@ -43,7 +44,7 @@ def _print(variants: list[dict[str, Any]]) -> None:
         row = [
             f"{one.get('group')}@{one.get('variant')}",
             str(kind),
-            f"{ready}/{len(replicas)}",
+            f"{ready}/{len(replicas)}" + (f", {drained} drained" if drained else ""),
             _sum(replicas, "running"),
             _sum(replicas, "waiting"),
             _most(replicas, "kv_cache_usage"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,9 @@ from router.config.semantic import SemanticConfig
 from router.config.telemetry import CostConfig, DriftConfig, LoggingConfig, TracingConfig
 
 ScenarioName = Literal["realtime", "batch", "edge"]
+
+Threshold = Annotated[float, Field(ge=0, le=1)]
+"""Highest risk that a precision may take."""
 
 
 class ServerConfig(Settings):
@@ -222,9 +225,9 @@ class GroupConfig(Settings):
     """One logical model and its variants."""
 
     scenario: ScenarioName = Field("realtime", description="Scenario of requests that name none.")
-    thresholds: dict[Precision, float] = Field(
+    thresholds: dict[Precision, Threshold] = Field(
         default_factory=dict,
-        description="Highest risk that a precision may take, in [0, 1]; missing ones come from `thresholds`.",
+        description="Highest risk that a precision may take; missing ones come from `thresholds`.",
     )
     cache: GroupCacheConfig = Field(
         default_factory=GroupCacheConfig, description="What this group does otherwise than `cache` says."
@@ -245,9 +248,6 @@ class GroupConfig(Settings):
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"two variants are named {twice[0]!r}; give one of them a `name`")
-        for precision, value in self.thresholds.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"thresholds.{precision}: {value} is not in [0, 1]")
         if all(b.is_last_resort for b in self.backends):
             raise ValueError("every variant is a last resort; at least one must not be")
         return self
@@ -265,9 +265,9 @@ class Config(Settings):
     scenarios: ScenariosConfig = Field(
         default_factory=ScenariosConfig, description="Latency targets and what gives way."
     )
-    thresholds: dict[Precision, float] = Field(
+    thresholds: dict[Precision, Threshold] = Field(
         default_factory=dict,
-        description="Highest risk, in [0, 1], that a precision may take, for groups that say nothing; "
+        description="Highest risk that a precision may take, for groups that say nothing; "
         "those left out are the classifier's own recommendation.",
     )
     balancer: Literal["least_loaded", "power_of_two", "round_robin"] = Field(
@@ -311,9 +311,6 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Config:
-        for precision, value in self.thresholds.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"thresholds.{precision}: {value} is not in [0, 1]")
         for name in self.groups:
             if not name or not name.isprintable() or any(c in name for c in ' @;="'):
                 raise ValueError(f"groups: {name!r} is not a name (no spaces, no @ ; = or quotes)")

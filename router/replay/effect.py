@@ -22,7 +22,8 @@ _STRANGE = "its group would have another classifier: that one's risks were not r
 
 @dataclass(frozen=True)
 class Totals:
-    """Means over the replayed requests, predicted as of their moment; infinite or unknown times are left out."""
+    """Means over the requests that the replayed ones stand for, predicted as of their moment; infinite or unknown times are
+    left out."""
 
     ttft_s: float
     e2e_s: float
@@ -62,7 +63,7 @@ class Effect:
     moves: Mapping[str, int]
     """By `FROM -> TO`."""
     shares_before: Mapping[str, float]
-    """Share of requests by variant."""
+    """Share of requests by variant; one whose event was kept with a probability counts for its inverse."""
     shares_after: Mapping[str, float]
     before: Totals
     after: Totals
@@ -98,7 +99,7 @@ def effect(
     rules = rules_of(config, recommended, document, own)
     skipped: Counter[str] = Counter()
     moves: Counter[str] = Counter()
-    shares: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    shares: tuple[dict[str, float], dict[str, float]] = {}, {}
     sums = _Sums(), _Sums()
     listed: list[Move] = []
     others: set[str] = set()
@@ -121,7 +122,7 @@ def effect(
         requests += 1
         decision = rules.decide(one)
         for count, total, variant in zip(shares, sums, (one.variant, decision.variant), strict=True):
-            count[variant or "none"] += 1
+            count[variant or "none"] = count.get(variant or "none", 0.0) + one.weight
             total.add(one, decision, variant)
         if decision.variant == one.variant:
             continue
@@ -146,7 +147,7 @@ class _Sums:
     def __init__(self) -> None:
         self._names = ("ttft_s", "e2e_s", "tokens_per_s", "cost", "risk")
         self._values = dict.fromkeys(self._names, 0.0)
-        self._counts = dict.fromkeys(self._names, 0)
+        self._weights = dict.fromkeys(self._names, 0.0)
 
     def add(self, one: Recorded, decision: Decision, variant: str | None) -> None:
         found = next((c for c in decision.candidates if c.variant == variant), None)
@@ -156,11 +157,12 @@ class _Sums:
         figures = (found.ttft_s, found.e2e_s, speed, found.cost, found.risk)
         for name, value in zip(self._names, figures, strict=True):
             if math.isfinite(value):
-                self._values[name] += value
-                self._counts[name] += 1
+                self._values[name] += one.weight * value
+                self._weights[name] += one.weight
 
     def means(self) -> Totals:
-        return Totals(**{n: self._values[n] / self._counts[n] if self._counts[n] else math.nan for n in self._names})
+        weights = self._weights
+        return Totals(**{n: self._values[n] / weights[n] if weights[n] else math.nan for n in self._names})
 
 
 def _move(one: Recorded, decision: Decision) -> Move:
@@ -178,7 +180,7 @@ def _move(one: Recorded, decision: Decision) -> Move:
     )
 
 
-def _shares(counts: Mapping[str, int]) -> dict[str, float]:
+def _shares(counts: Mapping[str, float]) -> dict[str, float]:
     total = sum(counts.values())
     return {name: count / total for name, count in sorted(counts.items())}
 

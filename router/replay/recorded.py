@@ -37,6 +37,8 @@ class Recorded(NamedTuple):
     variant: str | None
     """The recorded choice."""
     reason: str
+    weight: float = 1.0
+    """How many requests it stands for: 1 over the probability with which its event was kept."""
 
 
 def recorded(event: Mapping[str, Any]) -> Recorded:
@@ -78,6 +80,7 @@ def _recorded(event: Mapping[str, Any]) -> Recorded:
         dice=_figure(event["dice"], 1.0),
         variant=variant,
         reason=reason,
+        weight=1.0 / _share(event.get("sampled", 1.0)),
     )
 
 
@@ -140,6 +143,12 @@ def _count(value: Any) -> int:
 def _figure(value: Any, most: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= most:
         raise ValueError("not a figure, or out of its range")
+    return float(value)
+
+
+def _share(value: Any) -> float:
+    if _figure(value, 1.0) == 0.0:
+        raise ValueError("not a probability")
     return float(value)
 
 

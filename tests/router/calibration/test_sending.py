@@ -120,3 +120,27 @@ async def test_a_server_without_scores_still_agrees_or_not() -> None:
     assert (record["same"], record["text"]) == (False, "8")
     assert "logprobs" not in record
     assert "404" in record["unscored"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>busy</html>",
+        b'{"choices": [{"message": null}]}',
+        b'{"choices": ["x"]}',
+        b'{"choices": [{"message": "x"}]}',
+        b'{"choices": [{"message": {"tool_calls": [null]}}]}',
+        b'{"choices": [{"message": {}, "logprobs": [1]}]}',
+    ],
+)
+async def test_an_answer_that_is_none_ends_the_run_in_words(body: bytes) -> None:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body)))
+    with pytest.raises(SendError, match="int4"):
+        await Sender(client, TARGET).answer(parse('{"prompt": "x"}', "l"), 9)
+
+
+@pytest.mark.parametrize("body", [b'{"choices": [{"prompt_logprobs": [null, null, "x", 3]}]}', b'{"choices": [null]}'])
+async def test_scores_that_are_none_are_none(body: bytes) -> None:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body)))
+    with pytest.raises(RefusedError):
+        await Sender(client, TARGET).score((1, 2), (3, 4))

@@ -347,3 +347,20 @@ def test_json_is_read_as_json(value: object) -> None:
     parsed = parse(json.dumps(value, ensure_ascii=True), "x")
     assert parsed.problems == []
     assert parsed.data == value
+
+
+def test_a_threshold_is_a_share(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "thresholds: {int8: 7}\n"
+        "groups: {g: {thresholds: {int4: -1}, backends: [{precision: fp16, urls: ['http://h:1']}]}}\n"
+        "timeouts: {connect_s: 0}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    told = [(p.field, p.found, p.expected) for p in caught.value.problems]
+    assert told[:2] == [
+        ("thresholds.int8", "the number 7", "a number from 0 to 1"),
+        ("groups.g.thresholds.int4", "the number -1", "a number from 0 to 1"),
+    ]
+    assert told[2][0] == "timeouts.connect_s"

@@ -362,3 +362,19 @@ def test_one_requests_entries_are_found_on_any_page(valkey: PrivateValkey) -> No
     assert [entry["n"] for entry in about(valkey.url, "s", "event", "r0")] == [0, 600, 1200]
     assert [entry["n"] for entry in about(valkey.url, "s", "event", "r599")] == [599, 1199]
     assert about(valkey.url, "s", "event", "r") == []
+
+
+def test_an_event_kept_with_a_probability_stands_for_its_inverse() -> None:
+    rng, found = random.Random(3), dict[str, dict[str, Any]]()
+    while len(found) < 2:
+        event = event_like(draw_inputs(rng), rng, "adaptive", Exploration())
+        if event["variant"] is not None and event["reason"] == "within_limits":
+            found.setdefault(event["variant"], event)
+    (rare, often), (first, second) = found, found.values()
+    told = effect([first, {**second, "sampled": 0.25}], config_of(), {})
+    assert told.requests == 2
+    assert told.shares_before == {rare: 0.2, often: 0.8}
+    alone = [effect([one], config_of(), {}).before.risk for one in (first, second)]
+    assert told.before.risk == pytest.approx(0.2 * alone[0] + 0.8 * alone[1])
+    for wrong in (0.0, -1.0, 1.5, "x", None):
+        assert effect([{**first, "sampled": wrong}], config_of(), {}).skipped == {"is damaged": 1}
