@@ -114,3 +114,20 @@ def test_the_documents_name_enough_to_be_worth_looking_at() -> None:
     text = "\n".join(path.read_text() for path in DOCUMENTS)
     assert len(re.findall(r"bitgear [a-z]+", text)) > 60
     assert len([name for name in re.findall(r"`([a-z_]+)\.[a-z_.]+`", text) if name in SECTIONS]) > 40
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_benchmark_that_is_named_takes_these_options(document: Path) -> None:
+    text = document.read_text()
+    headings = re.findall(r"^#+ .*`(.*)`$", text, re.MULTILINE)
+    for piece in [*code(text), *headings]:
+        called = re.match(
+            r"(?:python )?(?:-m )?(benchmarks[./][\w./]+|[a-z_]+\.py)((?: .*)?)$", piece.partition(" #")[0].strip()
+        )
+        if called is None or not (piece.startswith("python ") or " --" in piece):
+            continue
+        name = called[1] if called[1].endswith(".py") else called[1].replace(".", "/") + ".py"
+        source = next((p for p in (ROOT / name, document.parent / name) if p.exists()), None)
+        assert source is not None, piece
+        for option in re.findall(r"--[a-z][a-z-]*", called[2]):
+            assert f'"{option}"' in source.read_text(), f"{option} in {piece!r}"
