@@ -321,8 +321,12 @@ def _unknown(path: bytes, example: str | None = None) -> ApiError:
 
 
 def _climbs(path: bytes) -> bool:
-    # A server behind the replica's own front might resolve these to a place outside /v1.
-    return any(part in (".", "..") for part in unquote(path.decode("latin-1")).split("/"))
+    # A server behind the replica's own front might resolve these to a place outside /v1: some decode twice, take a
+    # backslash for a slash, leave out what stands after a semicolon, or end at a zero.
+    text = unquote(unquote(path.decode("latin-1"), "latin-1"), "latin-1")
+    if any(character < " " for character in text):
+        return True
+    return any(part.partition(";")[0] in (".", "..") for part in text.replace("\\", "/").split("/"))
 
 
 def _query_model(scope: Scope) -> str | None:
