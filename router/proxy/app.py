@@ -158,8 +158,7 @@ class ProxyApp:
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
         fleet = self.serving.fleet
-        names = [n for n in model_names(fleet) if admitted is None or admitted.may_use(n.partition("@")[0])]
-        entries = [self._model_entry(fleet, name) for name in names]
+        entries = [self._model_entry(fleet, name) for name in model_names(fleet, admitted)]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -215,9 +214,7 @@ class ProxyApp:
             model = _query_model(scope)
             if model is None:
                 raise _unknown(path)
-        target = resolve(model, directives, serving.fleet)
-        if admitted is not None:
-            admitted.check_group(target.group.name)
+        target = resolve(model, directives, serving.fleet, admitted)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
