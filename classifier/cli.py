@@ -33,7 +33,7 @@ def build_app() -> typer.Typer:
 def train(
     data: Annotated[Path, typer.Option(help="Folder of the public data.")],
     out: Annotated[Path, typer.Option(help="Artefact to write; its card goes beside it.")],
-    kind: Annotated[str, typer.Option(help="Registered model.")] = "linear",
+    kind: Annotated[str, typer.Option(help="Kind of model, as blend, guarded, linear, trees, words.")] = "linear",
     name: Annotated[str, typer.Option(help="Name of the artefact; part of its version.")] = "default",
     date: Annotated[str, typer.Option(help="Date written into it; today when empty.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from backends.processes import PlanError
@@ -72,25 +73,27 @@ def _engine(python: str, versions: dict[str, str], plugins: list[str]) -> Engine
     )
 
 
+def own_source() -> str:
+    """Return what pip installs this Bitgear from: its own folder where that is here, else its name."""
+    root = Path(__file__).resolve().parents[2]
+    return str(root) if (root / "pyproject.toml").exists() else "bitgear"
+
+
 def problems(engine: Engine, *, int4: bool) -> list[str]:
     """What keeps variants from being served by this engine, each with its remedy; `int4`: whether one has INT4 weights."""
-    found = []
+    found, pip, source = [], f"{engine.python} -m pip", own_source()
     if engine.version is None:
         found.append(
-            f"{engine.python} has no vLLM: `pip install 'bitgear[cpu]'` without a GPU, `pip install 'bitgear[gpu]'` with one"
+            f"{engine.python} has no vLLM: `{pip} install '{source}[cpu]'` without a GPU, `{pip} install '{source}[gpu]'` with one"
         )
     if engine.misfits:
         names = " ".join(engine.misfits)
-        found.append(
-            f"{names} do not load beside the CPU build of torch: `{engine.python} -m pip uninstall -y {names}`"
-        )
+        found.append(f"{names} do not load beside the CPU build of torch: `{pip} uninstall -y {names}`")
     if not engine.has_bitgear:
-        found.append(
-            f"{engine.python} has no bitgear, which makes checkpoints there: `{engine.python} -m pip install bitgear`"
-        )
+        found.append(f"{engine.python} has no bitgear, which makes checkpoints there: `{pip} install {source}`")
     elif int4 and engine.build == "cpu" and not engine.has_plugin:
         found.append(
             f"INT4 on a CPU needs the vLLM plug-in {PLUGIN}, which the bitgear installed in {engine.python} does not announce: "
-            f"reinstall it with `{engine.python} -m pip install --force-reinstall --no-deps bitgear`"
+            f"reinstall it with `{pip} install --force-reinstall --no-deps {source}`"
         )
     return found

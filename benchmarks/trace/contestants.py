@@ -41,12 +41,6 @@ def static(inputs: Inputs) -> Decision:
     return adaptive.decide(inputs._replace(scenario=scenario))
 
 
-def own_cost(inputs: Inputs) -> Decision:
-    """The adaptive policy without the delay that a request causes to others: what the charge for it is worth."""
-    alone = tuple(v._replace(speed=v.speed._replace(running=0.0)) if v.speed else v for v in inputs.variants)
-    return adaptive.decide(inputs._replace(variants=alone))
-
-
 def load_only(inputs: Inputs) -> Decision:
     """Load alone: full precision while it is predicted to be in time, else the fastest, whatever the risk."""
     candidates = judge(inputs)
@@ -109,7 +103,6 @@ def contestants(devices: int, shipped: Mapping[str, float], tuned: Mapping[str, 
         Contestant("Bitgear", even, own, shipped),
         loop("even", "Bitgear, tuned, inner loop"),
         Contestant("Bitgear, most INT8", most, own, shipped),
-        Contestant("most INT8, own cost only", most, own_cost, shipped),
         loop("most INT8", "Bitgear, most INT8, tuned, inner loop"),
         loop("advised", "Bitgear, advised fleet"),
         loop("advised", "Bitgear, advised fleet, refusing", refuses=True),

@@ -124,8 +124,8 @@ def serve(
         lowest = min((FACTS.ranks[k] for k in (1, 2) if request.risks[k] <= bounds[k]), default=FACTS.top)
         predicted, allowed = [], []
         for k, server in enumerate(servers):
-            first, whole, delay = server.predict(request.prompt, expected)
-            predicted.append((first, whole, (whole + delay) * FACTS.prices[k]))
+            first, whole = server.predict(request.prompt, expected)
+            predicted.append((first, whole, whole * FACTS.prices[k]))
             allowed.append(FACTS.ranks[k] > lowest or request.risks[k] <= bounds[k])
         greedy = pick(request.usable, allowed, predicted, FACTS.ranks, request)
         other = rng.random() < share

@@ -32,6 +32,14 @@ def checked(body: bytes, kind: str, limited: bool) -> Usage | None:
         return None
     if not isinstance(answer, dict) or answer.get("error") is not None:
         return None
+    try:
+        return _kept(answer, kind, limited)
+    except TypeError:
+        # A list or an object where a word belongs: no answer that can be made out.
+        return None
+
+
+def _kept(answer: Json, kind: str, limited: bool) -> Usage | None:
     usage = usage_of(answer.get("usage"))
     if kind == "embeddings":
         data = answer.get("data")
@@ -45,7 +53,8 @@ def checked(body: bytes, kind: str, limited: bool) -> Usage | None:
 
 
 def _is_whole(choice: object, kind: str, limited: bool) -> bool:
-    if not isinstance(choice, dict) or choice.get("error") is not None:
+    # A stream numbers its choices; without a number, an entry could be read but never be replayed as one.
+    if not isinstance(choice, dict) or choice.get("error") is not None or not isinstance(choice.get("index"), int):
         return False
     reason = choice.get("finish_reason")
     if reason not in _WHOLE and not (reason == "length" and limited):
@@ -53,7 +62,10 @@ def _is_whole(choice: object, kind: str, limited: bool) -> bool:
     if kind == "completions":
         return isinstance(choice.get("text"), str)
     message = choice.get("message")
-    return isinstance(message, dict) and not message.get("refusal")
+    if not isinstance(message, dict) or message.get("refusal"):
+        return False
+    calls = message.get("tool_calls")
+    return calls is None or (isinstance(calls, list) and all(isinstance(call, dict) for call in calls))
 
 
 def as_stream(body: bytes, kind: str, usage: bool) -> bytes:

@@ -33,10 +33,13 @@ def curl(api: str, model: str) -> str:
     return f"curl -s {api}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
 
 
-def banner(api: str, admin: str, variants: Sequence[RuntimeVariant], words: dict[str, str], logs: Path) -> str:
-    """Addresses, groups and variants, a `curl` to try. `words` describe pinned names: their weights, their state."""
+def banner(api: str, admin: str, variants: Sequence[RuntimeVariant], words: dict[str, str], logs: Path | None) -> str:
+    """Addresses, groups and variants, a `curl` to try. `words` describe pinned names: their weights, their state.
+
+    `logs`: folder of the workers' logs; None: they write to standard error.
+    """
     lines = ["", f"Bitgear serves   {api}/v1", f"Admin            {admin}  (/docs, /metrics, /admin/variants)"]
-    lines += [f"Logs             {logs}", ""]
+    lines += [f"Logs             {logs or 'standard error'}", ""]
     groups = dict.fromkeys(v.group for v in variants)
     for group in groups:
         lines.append(f"{group}")

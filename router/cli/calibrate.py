@@ -42,7 +42,7 @@ def calibrate(
     judge: Annotated[str | None, typer.Option(help="Judge differing answers by this model, through litellm.")] = None,
     feedback: Annotated[Path | None, typer.Option(help="Users' feedback, JSON lines.")] = None,
     margin: Annotated[float, typer.Option(min=0, max=1, help="Loss that counts as none, share of quality.")] = 0.01,
-    kind: Annotated[str, typer.Option(help="Registered model.")] = "blend",
+    kind: Annotated[str, typer.Option(help="Kind of model, as blend, guarded, linear, trees, words.")] = "blend",
     name: Annotated[str, typer.Option(help="Name of the artefact. Default: the group's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     open_answers: Annotated[
@@ -63,6 +63,8 @@ def calibrate(
     from router.calibration.targets import TargetError, from_admin, from_urls, split
     from router.calibration.told import litellm_judge, read_feedback
 
+    if not collect_only:
+        _check(kind, label)
     try:
         listed = read_prompts(prompts)
         said = read_feedback(feedback) if feedback is not None else None
@@ -99,11 +101,9 @@ def calibrate(
             if collect_only:
                 typer.echo(f"{journal.path}: {len(journal)} answers")
                 return
-            try:
-                from classifier.own_card import tables
-                from router.calibration.run import Options, calibrated
-            except ImportError:
-                fail(_NO_EXTRA)
+            from classifier.own_card import tables
+            from router.calibration.run import Options, calibrated
+
             options = Options(
                 name=name or group, label=label, margin=margin, kind=kind, seed=seed, max_tokens=max_tokens
             )
@@ -117,6 +117,19 @@ def calibrate(
         fail("ended; the same command goes on where this one was", 130)
     typer.echo("\n".join(tables(made.content)))
     typer.echo(f"{out}  {made.version}")
+
+
+def _check(kind: str, label: str) -> None:
+    """Leave the command where no artefact could be made: before variants are asked for an hour, not after it."""
+    try:
+        from classifier.fit import FITTERS
+        from classifier.labels import LABELS
+        from router.calibration import run  # noqa: F401 - whether all that it needs is here
+    except ImportError:
+        fail(_NO_EXTRA)
+    for option, given, known in (("--kind", kind, tuple(FITTERS)), ("--label", label, ("auto", *LABELS))):
+        if given not in known:
+            fail(f"{option}: found {given!r}, expected one of {', '.join(known)}", BAD_INPUT)
 
 
 def _collect(

@@ -59,7 +59,8 @@ async def serve_models(stack: Stack) -> None:
         stack.display.settle()
         words = {f"{p.group}@{p.variant}": p.checkpoint for p in stack.plans}
         running = {v.pinned: ", ".join(v.urls) for v in stack.variants if v.kind == "openai"}
-        text = banner(stack.api_url, stack.admin_url, stack.variants, {**running, **words}, stack.home / "logs")
+        logs = stack.home / "logs" if stack.log_workers else None
+        text = banner(stack.api_url, stack.admin_url, stack.variants, {**running, **words}, logs)
         typer.echo(text)
         await asyncio.Event().wait()
 

@@ -21,19 +21,6 @@ def predict(speed: Speed | None, prompt_tokens: int, output_tokens: int) -> tupl
     return (ttft if ttft == ttft else math.inf), (e2e if e2e == e2e else math.inf)
 
 
-def delay(speed: Speed | None, prompt_tokens: int, output_tokens: int) -> float:
-    """Return by how many seconds one more request delays those that run already, all together.
-
-    In one batch its prompt is computed between the others' tokens, and each of its tokens lengthens a step of theirs.
-    Charged to the choice it makes requests spread by what they cost all (a Pigouvian toll; A. Pigou, 1920), where each
-    one's own fastest variant would be crowded.
-    """
-    if speed is None or not speed.running > 0.0:
-        return 0.0
-    each = speed.prefill_per_token_s * prompt_tokens + speed.itl_growth_s * max(0, output_tokens - 1)
-    return speed.running * each
-
-
 def fits(variant: VariantState, request: RequestFacts) -> bool:
     """Return False when the request certainly exceeds the variant's context length."""
     limit = variant.max_model_len
@@ -89,8 +76,7 @@ def judge(inputs: Inputs) -> tuple[Candidate, ...]:
 
 def _predicted(variant: VariantState, request: RequestFacts) -> Predicted:
     ttft_s, e2e_s = predict(variant.speed, request.prompt_tokens, request.output_tokens)
-    seconds = e2e_s + delay(variant.speed, request.prompt_tokens, request.output_tokens)
-    cost = variant.price * seconds if seconds else 0.0
+    cost = variant.price * e2e_s if e2e_s else 0.0
     return Predicted(ttft_s, e2e_s, cost if cost == cost else math.inf)
 
 

@@ -42,10 +42,6 @@ class Speed(NamedTuple):
     prefill_per_token_s: float = 0.0
     itl_s: float = 0.0
     """Time between tokens with this request among the running ones, seconds."""
-    running: float = 0.0
-    """Requests that run there already."""
-    itl_growth_s: float = 0.0
-    """By how much each further running request lengthens the time between tokens, seconds."""
 
 
 class Predicted(NamedTuple):
@@ -135,7 +131,7 @@ class Candidate(NamedTuple):
     ttft_s: float
     e2e_s: float
     cost: float
-    """Price times predicted seconds: its own, and those by which it delays the requests that run there already."""
+    """Price times predicted seconds."""
     rank: float = 0.0
     """Orders precisions: the higher, the more precise."""
     last_resort: bool = False

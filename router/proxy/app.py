@@ -164,8 +164,7 @@ class ProxyApp:
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
         fleet = self.serving.fleet
-        names = [n for n in model_names(fleet) if admitted is None or admitted.may_use(n.partition("@")[0])]
-        entries = [self._model_entry(fleet, name) for name in names]
+        entries = [self._model_entry(fleet, name) for name in model_names(fleet, admitted)]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -221,9 +220,7 @@ class ProxyApp:
             model = _query_model(scope)
             if model is None:
                 raise _unknown(path)
-        target = resolve(model, directives, serving.fleet)
-        if admitted is not None:
-            admitted.check_group(target.group.name)
+        target = resolve(model, directives, serving.fleet, admitted)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
@@ -333,8 +330,12 @@ def _unknown(path: bytes, example: str | None = None) -> ApiError:
 
 
 def _climbs(path: bytes) -> bool:
-    # A server behind the replica's own front might resolve these to a place outside /v1.
-    return any(part in (".", "..") for part in unquote(path.decode("latin-1")).split("/"))
+    # A server behind the replica's own front might resolve these to a place outside /v1: some decode twice, take a
+    # backslash for a slash, leave out what stands after a semicolon, or end at a zero.
+    text = unquote(unquote(path.decode("latin-1"), "latin-1"), "latin-1")
+    if any(character < " " for character in text):
+        return True
+    return any(part.partition(";")[0] in (".", "..") for part in text.replace("\\", "/").split("/"))
 
 
 def _query_model(scope: Scope) -> str | None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from router.listening import waits
@@ -102,7 +103,7 @@ class Listener(HttpToolsProtocol):
         if self._refused:
             return
         self._brought = False
-        super().data_received(data)
+        self._parse(data)
         if self.transport.is_closing():
             return
         if self._head_done and (self._whole or self._brought):
@@ -115,6 +116,33 @@ class Listener(HttpToolsProtocol):
         elif self._head_timer is None and not self._head_done:
             self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
 
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserUpgrade as upgrade:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response("CONNECT is not served here.")
+            else:
+                self._decline(data[upgrade.args[0] :])
+
+    def _decline(self, rest: bytes) -> None:
+        """Read a request that offers another protocol as if it did not (RFC 9110, section 7.8).
+
+        The parser stops after such a head: it would leave the body out, and take it for the next request.
+        """
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                kept = [t for t in value.split(b",") if t.strip().lower() not in (b"upgrade", b"http2-settings")]
+                value = b",".join(kept)
+            if name not in (b"upgrade", b"http2-settings"):
+                lines.append(name + b": " + value)
+        self.parser = httptools.HttpRequestParser(self)
+        self._parse(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
     def on_message_begin(self) -> None:
         """A new head begins."""
         self._head_done = self._whole = False
@@ -124,6 +152,8 @@ class Listener(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
+        if self.parser.should_upgrade():
+            return
         self._head_done = True
         self._stop_timer()
         super().on_headers_complete()
@@ -141,6 +171,8 @@ class Listener(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The body is whole."""
+        if self.parser.should_upgrade():
+            return
         self._whole = True
         self.scope[WHOLE] = True  # type: ignore[literal-required]
         super().on_message_complete()

@@ -12,6 +12,10 @@ import orjson
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
+_MOST = 2**31
+"""Tokens that no answer has: estimates and sums would not recover from such a count."""
+
+
 class Usage(NamedTuple):
     """Tokens of one answer, as its replica counted them."""
 
@@ -31,7 +35,7 @@ def usage_of(value: object) -> Usage | None:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
 
 
 def usage_of_event(event: Mapping[str, Any], before: Usage | None) -> Usage | None:

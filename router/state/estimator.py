@@ -118,7 +118,7 @@ class SpeedEstimator:
         queue = waiting * service / max(1.0, running) if waiting > 0.0 else 0.0
         free = max(_LEAST, 1.0 - prompts * per_token)
         itl = (itl_base + itl_slope * (running + 1.0)) / free
-        return Speed(queue + ahead * per_token, base, per_token, itl, running, itl_slope / free)
+        return Speed(queue + ahead * per_token, base, per_token, itl)
 
 
 def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30.0) -> Speed:
@@ -131,7 +131,6 @@ def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30
         speed.prefill_base_s <= baseline.prefill_base_s
         and speed.prefill_per_token_s <= baseline.prefill_per_token_s
         and speed.itl_s <= baseline.itl_s
-        and speed.itl_growth_s <= baseline.itl_growth_s
     ):
         return speed
     keep = math.exp(-math.log(2.0) * max(0.0, age_s) / half_life_s)
@@ -144,6 +143,4 @@ def relaxed(speed: Speed, baseline: Speed, age_s: float, half_life_s: float = 30
         fade(speed.prefill_base_s, baseline.prefill_base_s),
         fade(speed.prefill_per_token_s, baseline.prefill_per_token_s),
         fade(speed.itl_s, baseline.itl_s),
-        speed.running,
-        fade(speed.itl_growth_s, baseline.itl_growth_s),
     )

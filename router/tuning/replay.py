@@ -235,8 +235,8 @@ class _Server:
         itl = self.base + self.slope * running
         heappush(self.heap, (self.clock + first / itl + tokens - 1, request))
 
-    def predict(self, prompt: int, expected: float) -> tuple[float, float, float]:
-        """Return what the proxy would predict for one more request: (TTFT, whole answer, delay of the running ones)."""
+    def predict(self, prompt: int, expected: float) -> tuple[float, float]:
+        """Return what the proxy would predict for one more request: (TTFT, whole answer)."""
         running = len(self.heap) + 1.0
         if running > self.slots:
             running = self.slots
@@ -244,9 +244,7 @@ class _Server:
         itl = self.base + self.slope * running
         if self.line:
             first += len(self.line) * (first + itl * expected) / max(1.0, running)
-        further = max(0.0, expected - 1.0)
-        delay = (running - 1.0) * (self.per_token * prompt + self.slope * further)
-        return first, first + itl * further, delay
+        return first, first + itl * max(0.0, expected - 1.0)
 
 
 def replay(
@@ -296,15 +294,13 @@ def replay(
             for k in usable:
                 server = servers[k]
                 if server.line or len(server.heap) >= server.slots:
-                    first, whole, delay = server.predict(prompt, expected)
-                    predicted[k] = (first, whole, (whole + delay) * prices[k])
+                    first, whole = server.predict(prompt, expected)
                 else:
                     # `predict` where nobody waits, as mostly: without the call.
                     before = len(server.heap)
                     first = server.first + server.per_token * prompt + server.per_running * (before + 1.0)
                     whole = first + (server.base + server.slope * (before + 1.0)) * further
-                    delay = before * (server.per_token * prompt + server.slope * further)
-                    predicted[k] = (first, whole, (whole + delay) * prices[k])
+                predicted[k] = (first, whole, whole * prices[k])
                 allowed[k] = ranks[k] > lowest or risks[k] <= bounds[k]
             choice = pick(usable, allowed, predicted, ranks, request)
         choices[i] = choice

@@ -41,6 +41,9 @@ def many_files() -> Iterator[None]:
 
 # Case 22
 
+BUSY_S = 90.0
+"""In which 1,000 streams have begun on a machine that does much else."""
+
 
 async def test_case_22_1000_concurrent_streams_on_one_worker(
     bitgear: Start, up: ScriptedUpstream, many_files: None
@@ -54,10 +57,10 @@ async def test_case_22_1000_concurrent_streams_on_one_worker(
     async def one(number: int) -> Answer:
         async with RawClient(gear.url) as client:
             await client.request("POST", CHAT_PATH, ask(user=str(number)))
-            return await client.answer(timeout=60)
+            return await client.answer(timeout=2 * BUSY_S)
 
     tasks = [asyncio.create_task(one(i)) for i in range(1000)]
-    await up.until(lambda: up.running == 1000, timeout=30)
+    await up.until(lambda: up.running == 1000, timeout=BUSY_S)
     assert inflight(gear) == 2000
     began = time.monotonic()
     assert (await fetch(gear.admin_url, "/healthz")).status == 200
@@ -103,8 +106,8 @@ async def test_case_22_1000_concurrent_streams_where_the_shell_allows_1024_files
     go = asyncio.Event()
     up.always([*sends(WIRES[:3]), Wait(go), *sends(WIRES[3:])])
     async with worker_process(up, tmp_path) as url:
-        tasks = [asyncio.create_task(stream(url, timeout=60)) for _ in range(1000)]
-        await up.until(lambda: up.running == 1000, timeout=30)
+        tasks = [asyncio.create_task(stream(url, timeout=2 * BUSY_S)) for _ in range(1000)]
+        await up.until(lambda: up.running == 1000, timeout=BUSY_S)
         go.set()
         bodies = {answer.body for answer in await asyncio.gather(*tasks)}
     assert bodies == {b"".join(EVENTS)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -14,6 +14,7 @@ from classifier.cli import build_app
 from router.cli.main import app
 from router.config.describe import at, schema
 from router.config.schema import Config
+from router.decision.types import Reason
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("README.md")])
@@ -114,3 +115,47 @@ def test_the_documents_name_enough_to_be_worth_looking_at() -> None:
     text = "\n".join(path.read_text() for path in DOCUMENTS)
     assert len(re.findall(r"bitgear [a-z]+", text)) > 60
     assert len([name for name in re.findall(r"`([a-z_]+)\.[a-z_.]+`", text) if name in SECTIONS]) > 40
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_benchmark_that_is_named_takes_these_options(document: Path) -> None:
+    text = document.read_text()
+    headings = re.findall(r"^#+ .*`(.*)`$", text, re.MULTILINE)
+    for piece in [*code(text), *headings]:
+        called = re.match(
+            r"(?:python )?(?:-m )?(benchmarks[./][\w./]+|[a-z_]+\.py)((?: .*)?)$", piece.partition(" #")[0].strip()
+        )
+        if called is None or not (piece.startswith("python ") or " --" in piece):
+            continue
+        name = called[1] if called[1].endswith(".py") else called[1].replace(".", "/") + ".py"
+        source = next((p for p in (ROOT / name, document.parent / name) if p.exists()), None)
+        assert source is not None, piece
+        for option in re.findall(r"--[a-z][a-z-]*", called[2]):
+            assert f'"{option}"' in source.read_text(), f"{option} in {piece!r}"
+
+
+def test_every_reason_and_every_code_of_an_error_is_explained() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    reasons = text.partition("| reason |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| ([^|]+)\|", reasons, re.MULTILINE)))) == set(
+        get_args(Reason)
+    )
+    table = text.partition("| status | code |")[2].partition("\n\n")[0]
+    told = {name for name in re.findall(r"`([a-z_]+)`", table) if name not in SECTIONS}
+    sources = "\n".join(
+        path.read_text() for folder in ("proxy", "keys") for path in (ROOT / "router" / folder).glob("*.py")
+    )
+    # What `ApiError` and `bad_field` are given last, before a time to wait.
+    made = re.compile(r"(?:ApiError|bad_field)\((?:[^()]|\([^()]*\)|\((?:[^()]|\([^()]*\))*\))*\)")
+    used = {
+        code
+        for call in made.findall(sources)
+        for code in re.findall(
+            r'"([a-z]+(?:_[a-z]+)+)"(?=,? *[\w.]*\s*\)|, *[\w.]+\s*\)|,\s*\w+\([^()]*\),?\s*\))', call
+        )
+    }
+    assert (
+        used - {"request_id", "stream_options"} - told - {"feedback_off", "stream_broken", "invalid_request"} == set()
+    )
+    assert len(used & told) > 15
+    assert all(f'"{code}"' in sources or code.endswith("_timeout") for code in told)

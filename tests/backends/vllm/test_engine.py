@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,8 +40,12 @@ def test_an_engine_that_has_all_has_no_problems() -> None:
 
 def test_no_engine_says_how_to_get_one() -> None:
     (problem,) = problems(_engine("python", {"bitgear": "0.1.0"}, []), int4=False)
-    assert "bitgear[cpu]" in problem
-    assert "bitgear[gpu]" in problem
+    # From here, and into that Python: another one's pip would not help, nor what an index has under this name.
+    root = Path(__file__).parents[3]
+    assert f"`python -m pip install '{root}[cpu]'`" in problem
+    assert f"`python -m pip install '{root}[gpu]'`" in problem
+    (problem,) = problems(_engine("python", {"vllm": "0.32.0"}, []), int4=False)
+    assert f"`python -m pip install {root}`" in problem
 
 
 def test_companions_that_do_not_load_are_named() -> None:

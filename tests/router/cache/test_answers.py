@@ -167,3 +167,64 @@ def test_which_answers_are_kept(change: dict[str, Any], limited: bool, kept: boo
 def test_no_answer_at_all(body: bytes) -> None:
     for kind in (CHAT, COMPLETION, "embeddings"):
         assert checked(body, kind, True) is None
+
+
+ODD = st.sampled_from(
+    ["null", "0", "-1", "1.5", "true", "[]", "{}", "[null]", "[1]", '""', '"x"', '["stop"]', '{"a":1}', '[{"type":[]}]']
+).map(json.loads)
+PLAIN: dict[str, dict[str, Any]] = {
+    CHAT: whole(
+        [{"message": {"role": "assistant", "content": "hi", "tool_calls": [{"id": "a"}]}, "finish_reason": "stop"}]
+    ),
+    COMPLETION: whole([{"text": "hi", "finish_reason": "stop"}]),
+    "messages": {
+        "type": "message",
+        "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "hi"}, {"type": "tool_use", "id": "i", "name": "n", "input": {}}],
+        "usage": USAGE,
+    },
+    "responses": {
+        "object": "response",
+        "status": "completed",
+        "output": [
+            {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "hi"}]},
+            {"type": "function_call", "id": "f", "name": "n", "arguments": "{}"},
+        ],
+        "usage": USAGE,
+    },
+}
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where something may stand otherwise: each key, each item."""
+    found = [at] if at else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += places(inner, (*at, key))
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN))
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_what_is_kept_can_be_streamed_however_odd_the_answer_was(kind: str, data: st.DataObject) -> None:
+    answer = json.loads(json.dumps(PLAIN[kind]))
+    assert checked(dumps(answer), kind, False) is not None
+    for _ in range(data.draw(st.integers(1, 2))):
+        *path, last = data.draw(st.sampled_from(places(answer)))
+        holder = answer
+        for key in path:
+            holder = holder[key]
+        if data.draw(st.booleans()) or not isinstance(holder, dict):
+            holder[last] = data.draw(ODD)
+        else:
+            del holder[last]
+    raw = dumps(answer)
+    if checked(raw, kind, False) is not None:
+        as_stream(raw, kind, True)
+
+
+@pytest.mark.parametrize("tokens", [2**31, 2**63, 2**64 - 1])
+def test_a_count_that_no_answer_has_is_none(tokens: int) -> None:
+    answer = PLAIN[CHAT] | {"usage": {"prompt_tokens": tokens, "completion_tokens": 4}}
+    assert checked(dumps(answer), CHAT, False) == Usage(0, 4)

@@ -30,6 +30,8 @@ def test_banner_names_addresses_groups_and_variants() -> None:
     text = banner("http://a:1", "http://a:2", [variant()], {"g@int4": "made from x"}, Path("/logs"))
     assert all(part in text for part in ("http://a:1/v1", "http://a:2", "g@int4", "made from x", "/logs", "curl"))
     assert SIMULATED not in text
+    assert "standard error" not in text
+    assert "standard error" in banner("http://a:1", "http://a:2", [variant()], {}, None)
 
 
 def test_banner_says_that_answers_are_simulated() -> None:

@@ -27,3 +27,15 @@ def test_it_asks_the_admin_api_with_a_token(admin: FakeAdmin, tmp_path: Path, mo
         done = CliRunner().invoke(app, [*words, *more])
         assert (done.exit_code, "the proxy has: other" in done.stderr) == (2, True), done.output
         assert (admin.asked[-1].path, admin.asked[-1].authorization) == ("/admin/variants", sent)
+
+
+def test_what_no_artefact_can_be_made_of_is_refused_before_anybody_is_asked(admin: FakeAdmin, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "hello"}))
+    words = ["calibrate", "g", "--prompts", str(prompts), "--out", str(tmp_path / "g.json"), "--admin", admin.url]
+    for option, known in (("--kind", "blend"), ("--label", "divergence")):
+        done = CliRunner().invoke(app, [*words, "--token", "t", option, "nope"])
+        assert done.exit_code == 2
+        assert f"{option}: found 'nope', expected one of" in done.stderr
+        assert known in done.stderr
+    assert admin.asked == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +38,7 @@ async def serving(start: Callable[..., Running], folder: Path, big: list[str], s
     path.write_text(FILE % (*big, small))
     one = start("serve", "--config", str(path), "--port", "0", "--admin-port", "0")
     text = await asyncio.to_thread(one.until_says, "Ctrl-C ends it.")
+    assert re.search(r"^Logs +standard error$", text, re.MULTILINE)
     api = text.split("Bitgear serves")[1].split("/v1")[0].strip()
     async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(60):
         for model in ("my-model@fp16", "my-model@int8"):

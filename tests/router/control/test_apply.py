@@ -104,7 +104,7 @@ def test_what_needs_a_restart_is_refused_by_name(patch: dict[str, Any], field: s
 @pytest.mark.parametrize(
     ("patch", "field"),
     [
-        ({"thresholds": {"int8": 7}}, ""),
+        ({"thresholds": {"int8": 7}}, "thresholds.int8"),
         ({"thresholds": {"int3": 0.1}}, "thresholds.int3"),
         ({"scenarios": {"realtime": {"ttft_ms": "soon"}}}, "scenarios.realtime.ttft_ms"),
         ({"nonsense": 1}, "nonsense"),

@@ -28,7 +28,7 @@ def draw_table(rng: random.Random, values: tuple[float, ...] = SHARES) -> dict[s
 
 def draw_speed(rng: random.Random, values: tuple[float, ...] = (0.0, 0.001, 0.02, 0.5, 30.0)) -> Speed | None:
     """A speed, or none."""
-    return None if rng.random() < 0.2 else Speed(*(rng.choice(values) for _ in range(6)))
+    return None if rng.random() < 0.2 else Speed(*(rng.choice(values) for _ in range(4)))
 
 
 def _variants(rng: random.Random) -> tuple[VariantState, ...]:

@@ -190,15 +190,12 @@ def test_the_cheapest_is_measured_not_assumed_from_the_bits() -> None:
     assert ask(EASY, busy, Scenario("edge", prefer="lowest_precision")) == ("int4", "within_limits")
 
 
-def test_a_request_pays_for_the_delay_it_causes_to_those_that_run() -> None:
-    crowded = change("int4", speed=Speed(0, 0.1, 0.0005, 0.02, running=100, itl_growth_s=0.0001))
-    assert ask(EASY, crowded) == ("int8", "within_limits")
-    alone = change("int4", speed=Speed(0, 0.1, 0.0005, 0.02, running=0, itl_growth_s=0.0001))
-    assert ask(EASY, alone) == ("int4", "within_limits")
-    decision = decide(Inputs(CHAT, EASY, THRESHOLDS, crowded, Scenario("s")))
+def test_the_cost_is_price_times_the_whole_answers_time() -> None:
+    priced = change("int4", speed=Speed(0.3, 0.1, 0.0005, 0.02), price=2.0)
+    decision = decide(Inputs(CHAT, EASY, THRESHOLDS, priced, Scenario("s")))
     cost = next(c.cost for c in decision.candidates if c.variant == "int4")
-    # Its own 0.1 + 0.05 + 99 * 0.02 s, and 100 others' 0.05 s of its prompt and 99 * 0.0001 s of its tokens.
-    assert cost == pytest.approx(2.13 + 100 * (0.05 + 0.0099))
+    # It waits 0.3 s, 0.1 + 100 * 0.0005 s go by before its first token, and 99 * 0.02 s until its last.
+    assert cost == pytest.approx(2.0 * (0.3 + 0.15 + 1.98))
 
 
 def test_an_unmeasured_variant_counts_as_fast_so_that_it_gets_measured() -> None:

@@ -209,3 +209,54 @@ async def test_a_length_written_with_thousands_of_zeros_is_that_length(bitgear: 
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: "
     answer = await raw(gear.url, head + b"0" * 5000 + b"%d\r\n\r\n" % len(body) + body)
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+OFFERS = {
+    "h2c": b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+    "websocket": b"connection: keep-alive, upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\n",
+}
+
+
+async def answers(url: str, *pieces: bytes) -> list[bytes]:
+    """Send pieces one after the other; return the bodies of all answers, up to that of a last request that closes."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0.05)
+    writer.write(b"GET /v1/models/last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    async with asyncio.timeout(10):
+        got = await reader.read()
+    writer.close()
+    return got.split(b"HTTP/1.1 ")[1:]
+
+
+@pytest.mark.parametrize("offer", sorted(OFFERS))
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize("parted", [False, True])
+async def test_who_offers_another_protocol_is_served_in_this_one(
+    bitgear: Start, up: ScriptedUpstream, offer: str, framing: str, parted: bool
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    body = json.dumps(chat(model="g")).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer]
+    if framing == "length":
+        head += b"content-length: %d\r\n\r\n" % len(body)
+    else:
+        head, body = head + b"transfer-encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    first, last = await answers(gear.url, *([head, body] if parted else [head + body]))
+    assert first.startswith(b"200 ")
+    assert last.startswith(b"404 ")
+
+
+@pytest.mark.parametrize("offer", sorted(OFFERS))
+async def test_a_body_is_never_taken_for_the_next_request(bitgear: Start, up: ScriptedUpstream, offer: str) -> None:
+    gear = await bitgear({"fp16": up.url})
+    hidden = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer]
+    found = await answers(gear.url, head + b"content-length: %d\r\n\r\n" % len(hidden), hidden)
+    assert [answer[:3] for answer in found] == [b"400", b"404"]
+    assert b"invalid_json" in found[0]
+    # One without a body is a request like any other, too.
+    found = await answers(gear.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer] + b"\r\n")
+    assert [answer[:3] for answer in found] == [b"200", b"404"]
