@@ -7,6 +7,7 @@ already there. When the reader is slow the socket is paused, so at most `HIGH_WA
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -46,6 +47,7 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_parts",
         "_paused",
+        "_poll",
         "_queued",
         "_timer",
         "_wait_began",
@@ -69,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
+        self._poll: select.poll | None = None
         self.closed = False
         self.reused = False
         self.idle_since = 0.0
@@ -192,6 +195,17 @@ class Connection(asyncio.Protocol):
             self._stop_timer()
 
     # One request
+
+    def speaks(self) -> bool:
+        """Return whether a kept connection has something unread: its end, or what would be read as the next answer.
+
+        The loop may have been too busy to look: proxies say 408 before they close.
+        """
+        if self._poll is None:
+            assert self.transport is not None
+            self._poll = select.poll()
+            self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._poll.poll(0))
 
     def send(self, data: bytes, limits: Limits) -> None:
         """Begin a request whose whole head and body are `data`."""

@@ -47,7 +47,7 @@ class Pool:
             connection.on_idle_close = None
             if connection.closed:
                 continue
-            if loop.time() - connection.idle_since > self._keep_alive_s:
+            if loop.time() - connection.idle_since > self._keep_alive_s or connection.speaks():
                 connection.abort()
                 continue
             connection.reused = True

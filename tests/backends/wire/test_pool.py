@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -178,3 +180,41 @@ async def test_close_ends_the_kept_and_lets_the_used_finish(up: ScriptedUpstream
     assert await connection.read_all(100) == b'{"late":1}'
     pool.release(connection)
     await up.until(lambda: up.open_connections == 0)
+
+
+async def test_what_a_server_said_unasked_is_no_answer_to_the_next_question() -> None:
+    said = [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n",
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spoke = threading.Event()
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                connection.recv(65536)
+                connection.sendall(said[0])
+                # As proxies do when nothing came for a while; the worker's loop is busy meanwhile.
+                time.sleep(0.05)
+                connection.sendall(said[1])
+                spoke.set()
+                kept.append(connection)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=serve)
+        thread.start()
+        pool = Pool(f"http://127.0.0.1:{server.getsockname()[1]}")
+        statuses = []
+        for _ in range(2):
+            connection = await pool.request(b"POST", b"/", [], b"{}", Limits(5, 5, 5, 5))
+            await connection.read_all(100)
+            statuses.append(connection.status)
+            pool.release(connection)
+            assert spoke.wait(5)
+            spoke.clear()
+        pool.close()
+        thread.join()
+        for one in kept:
+            one.close()
+    assert statuses == [200, 200]
