@@ -249,10 +249,18 @@ def shared_with(others: float) -> Prompts:
 
 def test_ones_own_prompts_are_computed_at_the_rate_that_others_leave() -> None:
     alone, shared = shared_with(0.0), shared_with(4000.0)
+    before = shared.backlog(60.0, PER_TOKEN)
     for prompts in (alone, shared):
-        prompts.send(60.0, 20_000.0, PER_TOKEN)
-    assert alone.backlog(61.0, PER_TOKEN) == pytest.approx(10_000.0, abs=300.0)
-    assert shared.backlog(61.0, PER_TOKEN) == pytest.approx(14_000.0, rel=0.1)
+        prompts.send(60.0, 4000.0, PER_TOKEN)
+    assert alone.backlog(60.3, PER_TOKEN) == pytest.approx(4000.0 - 3000.0, abs=300.0)
+    assert shared.backlog(60.3, PER_TOKEN) == pytest.approx(4000.0 + before - 1800.0, rel=0.1)
+
+
+def test_of_a_server_that_is_asked_for_too_much_each_gets_its_share() -> None:
+    prompts = shared_with(4000.0)
+    prompts.send(60.0, 20_000.0, PER_TOKEN)
+    # 8,000 tokens/s of one's own lately and 4,000 of others, where 10,000 are computed.
+    assert prompts.backlog(60.5, PER_TOKEN) == pytest.approx(20_000.0 - 0.65 * 5000.0, rel=0.08)
 
 
 def test_others_mean_backlog_is_that_of_the_whole_load() -> None:
