@@ -243,7 +243,7 @@ class Worker:
         self._serves = True
         self.caching.start()
         self.quality.start()
-        self._limits.start()
+        await self._limits.start()
         self._monitor.start()
         self._scheduler.start()
         self._inner_loop.start()

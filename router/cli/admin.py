@@ -214,6 +214,10 @@ def keys_make(
     requests_per_minute: Annotated[
         float | None, typer.Option(min=0, help="Most requests a minute; above it the client gets 429.")
     ] = None,
+    tokens_per_minute: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most prompt and generated tokens a minute; above it the client gets 429."),
+    ] = None,
     max_concurrent: Annotated[
         int | None, typer.Option(min=1, help="Most requests in flight; above it the client gets 429.")
     ] = None,
@@ -230,9 +234,33 @@ def keys_make(
         "cache": "none" if no_cache else None,
         "expires": None if days is None else round(time.time() + days * 86_400),
         "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
         "max_concurrent": max_concurrent,
     }
     typer.echo(operator(url, token, config).ask("POST", "/admin/keys", body=body)["key"])
+
+
+@key_commands.command("limit")
+def keys_limit(
+    name: KeyName,
+    requests_per_minute: Annotated[float | None, typer.Option(min=0, help="0: no limit.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(min=0, help="0: no limit.")] = None,
+    max_concurrent: Annotated[int | None, typer.Option(min=0, help="0: no limit.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Change a key's limits; those that are not named stay."""
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "max_concurrent": max_concurrent,
+    }
+    body = {field: value or None for field, value in limits.items() if value is not None}
+    if not body:
+        fail("name a limit: --requests-per-minute, --tokens-per-minute or --max-concurrent", BAD_INPUT)
+    found = operator(url, token, config).ask("PATCH", f"/admin/keys/{quote(name, safe='')}", body=body)
+    typer.echo("  ".join(f"{field}: {found[field] or 'no limit'}" for field in limits))
 
 
 @key_commands.command("revoke")

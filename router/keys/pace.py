@@ -8,42 +8,60 @@ import math
 _BURST_S = 10.0
 """A key may spend so many seconds of its limit at once."""
 _LONGEST_WAIT_S = 86_400.0
+NEARLY = 1e-6
+"""Of one request or token: so far sums of fractions may be off."""
 
 
 class Usage:
-    """How many requests one key may still send; lives through changes of its record."""
+    """What one key may still spend of one limit, requests or tokens: a bucket that refills all the time, by a minute's
+    limit in a minute. Lives through changes of the key's record."""
 
-    __slots__ = ("_at", "_tokens", "spent")
+    __slots__ = ("_at", "_level", "spent")
 
     def __init__(self) -> None:
-        self.spent = 0
-        """Requests let through that other workers do not know of yet."""
-        self._tokens: float | None = None
+        self.spent = 0.0
+        """What was spent, less what was given back, that other workers do not know of yet."""
+        self._level: float | None = None
         self._at = 0.0
 
     @staticmethod
     def bucket(per_minute: float) -> tuple[float, float]:
-        """Return requests per second, and the most at once."""
+        """Return what comes in a second, and the most at once."""
         rate = per_minute / 60.0
         return rate, max(1.0, rate * _BURST_S)
 
-    def take(self, per_minute: float, now: float) -> float:
-        """Take one request; return 0, or the seconds after which there is room for it, a day at most."""
+    def level(self, per_minute: float, now: float) -> float:
+        """Return what is left now; below 0 it is a debt."""
         rate, most = self.bucket(per_minute)
-        tokens = most if self._tokens is None else min(most, self._tokens + (now - self._at) * rate)
-        self._at = now
-        if tokens >= 1.0:
-            self._tokens = tokens - 1.0
-            # Redis away for long: a debt beyond one burst is forgiven.
-            self.spent = min(self.spent + 1, int(most) + 1)
-            return 0.0
-        self._tokens = tokens
-        return min(_LONGEST_WAIT_S, (1.0 - tokens) / rate)
+        level = most if self._level is None else min(most, self._level + max(0.0, now - self._at) * rate)
+        self._level, self._at = level, max(self._at, now)
+        return level
 
-    def heard(self, tokens: float, told: int, now: float) -> None:
-        """Take over the budget of all workers, from which `told` of this one's requests are taken off already."""
-        self.spent = max(0, self.spent - told)
-        self._tokens, self._at = tokens - self.spent, now
+    def wait_s(self, per_minute: float, least: float, now: float) -> float:
+        """Return the seconds after which so much will be left, a day at most; 0: it is."""
+        lacking = least - self.level(per_minute, now)
+        return min(_LONGEST_WAIT_S, lacking * 60.0 / per_minute) if lacking > NEARLY else 0.0
+
+    def take(self, per_minute: float, now: float) -> float:
+        """Take one whole; return 0, or the seconds after which there is room for it, a day at most."""
+        wait_s = self.wait_s(per_minute, 1.0, now)
+        if wait_s == 0.0:
+            self.spend(1.0)
+        return wait_s
+
+    def spend(self, amount: float) -> None:
+        """Spend so much, be it left or not; below 0: give it back. Once `level` was asked."""
+        self._level = (self._level or 0.0) - amount
+        self.spent += amount
+
+    def heard(self, level: float, told: float, now: float) -> None:
+        """Take over the budget of all workers, from which `told` of this one's is taken off already."""
+        self.spent -= told
+        self._level, self._at = level - self.spent, max(self._at, now)
+
+    def forgive(self, per_minute: float, allowed: float, now: float) -> None:
+        """Others cannot be told now: forget of what they don't know all that came back since, `allowed` of it here."""
+        self.spent = min(self.spent, self.bucket(per_minute)[1] - self.level(allowed, now))
 
 
 class Pace:
@@ -79,12 +97,12 @@ class Pace:
         return max(1, limit // self.workers)
 
     def mark(self, name: str, usage: Usage, per_minute: float) -> None:
-        """Note that a key's requests are to be told; `name` is its digest, `per_minute` its whole limit."""
+        """Note that what a key spent is to be told, or to be heard again; `per_minute` is its whole limit."""
         self._spent[name] = usage, per_minute
         self.wake.set()
 
     def take(self, most: int) -> dict[str, tuple[Usage, float]]:
-        """Return what is to be told now, at most so many keys, and forget it."""
+        """Return what is to be told now, at most so many keys' limits, and forget it."""
         if len(self._spent) <= most:
             found, self._spent = self._spent, {}
             return found
@@ -93,4 +111,4 @@ class Pace:
         return found
 
 
-__all__ = ["Pace", "Usage"]
+__all__ = ["NEARLY", "Pace", "Usage"]

@@ -31,6 +31,13 @@ class KeyRecord(Settings):
         description="Most requests a minute, of all workers that share a Redis together; above it the client gets 429. "
         "None: no limit.",
     )
+    tokens_per_minute: int | None = Field(
+        None,
+        ge=1,
+        le=10**12,
+        description="Most prompt and generated tokens a minute, of all workers that share a Redis together; a request "
+        "may be larger, and while what it cost is not paid back the client gets 429. None: no limit.",
+    )
     max_concurrent: int | None = Field(
         None,
         ge=1,

@@ -1,9 +1,9 @@
 """Limits of API keys that all workers keep together: each tells what it let through and what it runs, beside the requests.
 
-Requests a minute: a worker lets requests through by its own view of a key's budget, tells Redis within `PAUSE_S` how
-many those were, and gets the budget of all workers back as its new view; no request waits for that. What several let
-through before they heard of each other is a debt that all pay back: bursts may be larger than allowed, the rate over
-time may not. Requests at once: see `router.keys.places`.
+Requests and tokens a minute: a worker lets requests through by its own view of a key's budget, tells Redis within
+`PAUSE_S` what they cost, or what was given back of it, and gets the budget of all workers back as its new view; no
+request waits for that. What several let through before they heard of each other is a debt that all pay back: bursts may
+be larger than allowed, the rate over time may not. Requests at once: see `router.keys.places`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local rate, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local tokens, at = tonumber(kept[1]) or most, tonumber(kept[2]) or now
-tokens = math.min(most, tokens + math.max(0, now - at) * rate) - tonumber(ARGV[3])
+tokens = math.min(most, tokens + math.max(0, now - at) * rate)
+tokens = math.min(most, tokens - tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.6f', now))
-redis.call('PEXPIRE', KEYS[1], math.ceil((most - tokens) / rate * 1000) + 1000)
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.min(tonumber(ARGV[4]), (most - tokens) / rate * 1000 + 1001)))
 return string.format('%.6f', tokens)
 """
-"""Token bucket of one key; forgotten when it is full again."""
+"""Token bucket of one limit of a key; forgotten when it is full again."""
+_LONGEST_MS = 366 * 86_400_000
+"""Nothing is kept longer than that."""
 
 
 class SharedLimits:
@@ -74,14 +77,18 @@ class SharedLimits:
         self._up: bool | None = None
         self._task = Background("key limits")
 
-    def start(self) -> None:
-        """Begin to report, in a task of the running loop."""
+    async def start(self) -> None:
+        """Hear of the others, then report in a task of the running loop: the first requests count for all too."""
         if self._client is not None:
+            await self.sync()
             self._task.start(self._run)
 
     async def stop(self) -> None:
-        """End the task, take this worker's claims back, and close the connection."""
+        """End the task, tell the last, take this worker's claims back, and close the connection."""
         await self._task.stop()
+        if self._up:
+            # What the last answers cost is known only since they ended.
+            await self.sync()
         self._pace.shared = False
         self._claims.unheard({})
         if self._client is not None:
@@ -100,17 +107,24 @@ class SharedLimits:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._tell(self._client, spent, claims)
+        except asyncio.CancelledError:
+            self._tell_later(spent)
+            raise
         except Exception as error:
             # Whatever it is: no request may wait for an answer that never comes.
             if not isinstance(error, RedisError | OSError | TimeoutError):
                 self._log.exception("key limits: a report failed")
-            # Said again later; what was perhaps counted already is then counted twice, never left out.
-            for name, (usage, per_minute) in spent.items():
-                self._pace.mark(name, usage, per_minute)
+            self._tell_later(spent)
             self._change(False, masked(str(error)) or type(error).__name__)
             self._claims.unheard(claims)
         else:
             self._change(True, "")
+
+    def _tell_later(self, spent: dict[str, tuple[Usage, float]]) -> None:
+        # What was perhaps counted already is then counted twice, never left out.
+        for name, (usage, per_minute) in spent.items():
+            usage.forgive(per_minute, self._pace.allowed(per_minute), self._clock())
+            self._pace.mark(name, usage, per_minute)
 
     async def _tell(self, client: Redis, spent: dict[str, tuple[Usage, float]], claims: dict[str, Claim]) -> None:
         now = self._clock()
@@ -128,7 +142,7 @@ class SharedLimits:
                 pipe.eval(CLAIM, len(keys), *keys, *arguments)
             for name, (usage, per_minute) in spent.items():
                 rate, most = usage.bucket(per_minute)
-                pipe.eval(_SPEND, 1, f"{PREFIX}:{name}", f"{rate:.9f}", f"{most:.6f}", str(told[name]))
+                pipe.eval(_SPEND, 1, f"{PREFIX}:{name}", repr(rate), repr(most), f"{told[name]:.6f}", str(_LONGEST_MS))
             answers: list[Any] = await pipe.execute()
         if beats:
             self._lives(now, *answers.pop(0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
-from router.keys.pace import Pace, Usage
-from router.keys.places import Claim, Claims
+from router.keys.allowance import Allowance
+from router.keys.pace import Pace
+from router.keys.places import Claims
 from router.keys.record import KeyRecord, digest
 from router.proxy.errors import ApiError
 
@@ -17,18 +17,50 @@ _BEARER = b"bearer "
 class Admitted:
     """One request's permission; give it back with `release`."""
 
-    __slots__ = ("_claim", "_claims", "key", "name", "record")
+    __slots__ = ("_allowance", "_claims", "key", "record", "taken")
 
-    def __init__(self, name: str, record: KeyRecord, claims: Claims, claim: Claim, key: bytes = b"") -> None:
-        self.name = name
+    def __init__(self, allowance: Allowance, claims: Claims, key: bytes = b"") -> None:
         self.key = key
-        self.record = record
+        self.record = allowance.record
+        self.taken: float | None = None
+        """Tokens that were taken for it before it ran; None: none are counted."""
+        self._allowance = allowance
         self._claims = claims
-        self._claim = claim
+
+    @property
+    def name(self) -> str:
+        """The key's name."""
+        return self._allowance.name
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit that `headers` tells."""
+        return self.record.requests_per_minute is not None or self.record.tokens_per_minute is not None
+
+    def take_tokens(self, expected: float, now: float) -> None:
+        """Take what it will cost, as far as can be told. Raises ApiError 429 where others have run into debt by now."""
+        if self.record.tokens_per_minute is None:
+            return
+        wait_s = self._allowance.debt_s(self._claims.pace, now)
+        if wait_s > 0:
+            self._allowance.give_back_request(self._claims.pace)
+            raise _too_many_tokens(self.record, wait_s)
+        self._allowance.spend_tokens(expected, self._claims.pace, now)
+        self.taken = expected
+
+    def settle(self, tokens: float, now: float) -> None:
+        """It cost so many tokens: the difference to what was taken is taken or given back."""
+        if self.taken is not None:
+            self._allowance.spend_tokens(tokens - self.taken, self._claims.pace, now)
+            self.taken = tokens
+
+    def headers(self, now: float) -> list[tuple[bytes, bytes]]:
+        """Return the headers that tell the key's limits, as this worker knows them."""
+        return self._allowance.headers(self._claims.pace, now)
 
     def release(self) -> None:
         """The request has ended."""
-        self._claims.leave(self.record.sha256, self._claim)
+        self._claims.leave(self.record.sha256, self._allowance.claim)
 
     def check_group(self, group: str) -> None:
         """Raise ApiError 403 where the key may not use this group."""
@@ -38,13 +70,6 @@ class Admitted:
     def may_use(self, group: str) -> bool:
         """Return whether the key may use this group."""
         return not self.record.groups or group in self.record.groups
-
-
-class _Key(NamedTuple):
-    name: str
-    record: KeyRecord
-    usage: Usage
-    claim: Claim
 
 
 class KeyTable:
@@ -59,20 +84,20 @@ class KeyTable:
     ) -> None:
         self._claims = claims if claims is not None else Claims(Pace())
         self._clock = clock
-        self._by_digest: dict[str, _Key] = {}
+        self._by_digest: dict[str, Allowance] = {}
         for name, record in records.items():
             last = previous._by_digest.get(record.sha256) if previous is not None else None
-            usage, claim = (last.usage, last.claim) if last is not None else (Usage(), Claim())
-            self._by_digest[record.sha256] = _Key(name, record, usage, claim)
+            self._by_digest[record.sha256] = Allowance(name, record, last)
 
     def __len__(self) -> int:
         return len(self._by_digest)
 
-    async def admit(self, headers: Iterable[tuple[bytes, bytes]], now: float) -> Admitted:
+    async def admit(self, headers: Iterable[tuple[bytes, bytes]], now: float, *, costs: bool = True) -> Admitted:
         """Return the permission of the key in `authorization` or `x-api-key`; `now` is the monotonic clock.
 
-        Raises ApiError: 401 without a known key, 403 for one that is disabled or expired, 429 with Retry-After above
-        a limit. Waits only for a key with a limit of requests at once, where this worker holds no place of it.
+        `costs`: whether the request may cost tokens. Raises ApiError: 401 without a known key, 403 for one that is
+        disabled or expired, 429 with Retry-After above a limit; what one limit refuses costs the others nothing. Waits
+        only for a key with a limit of requests at once, where this worker holds no place of it.
         """
         key = _key_of(headers)
         if key is None:
@@ -80,26 +105,54 @@ class KeyTable:
         found = self._by_digest.get(digest(key))
         if found is None:
             raise ApiError(401, "Incorrect API key provided.", None, "invalid_api_key")
-        name, record, usage, claim = found
+        record = found.record
         if record.disabled:
             raise ApiError(403, "This API key is disabled.", None, "api_key_disabled")
         if record.expires is not None and self._clock() >= record.expires:
             raise ApiError(403, "This API key has expired.", None, "api_key_expired")
+        await self._within_limits(found, now, costs)
+        return Admitted(found, self._claims, key)
+
+    async def _within_limits(self, found: Allowance, now: float, costs: bool) -> None:
+        record, pace = found.record, self._claims.pace
+        if costs and record.tokens_per_minute is not None and (wait_s := found.debt_s(pace, now)) > 0:
+            raise _Limited(_too_many_tokens(record, wait_s), found.headers(pace, now))
+        if record.requests_per_minute is not None and (wait_s := found.take_request(pace, now)) > 0:
+            words = f"This API key may send {record.requests_per_minute:.15g} requests a minute."
+            raise _Limited(_too_many(words, wait_s), found.headers(pace, now))
+        # Last, as a place may have to be waited for: whoever gets one needs nothing more.
         if record.max_concurrent is None:
-            self._claims.count(claim)
-        elif not await self._claims.enter(record.sha256, claim, record.max_concurrent, now):
+            self._claims.count(found.claim)
+            return
+        entered = False
+        try:
+            entered = await self._claims.enter(record.sha256, found.claim, record.max_concurrent, now)
+        finally:
+            if not entered:
+                found.give_back_request(pace)
+        if not entered:
             words = f"This API key has as many requests in flight as it may: {record.max_concurrent}."
-            raise ApiError(429, words, None, "rate_limit_exceeded", 1.0)
-        admitted = Admitted(name, record, self._claims, claim, key)
-        if record.requests_per_minute is not None:
-            pace = self._claims.pace
-            wait_s = usage.take(pace.allowed(record.requests_per_minute), now)
-            if wait_s > 0:
-                admitted.release()
-                words = f"This API key may send {record.requests_per_minute:g} requests a minute."
-                raise ApiError(429, words, None, "rate_limit_exceeded", wait_s)
-            pace.mark(record.sha256, usage, record.requests_per_minute)
-        return admitted
+            raise _Limited(_too_many(words, 1.0), found.headers(pace, now))
+
+
+class _Limited(ApiError):  # noqa: N818 - named after what it says
+    """A 429 before there is a permission: its headers tell the limits themselves."""
+
+    def __init__(self, error: ApiError, limits: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(error.status, error.message, error.param, error.code, error.retry_after_s)
+        self._limits = limits
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return Retry-After and the limits."""
+        return [*super().headers(), *self._limits]
+
+
+def _too_many(words: str, wait_s: float) -> ApiError:
+    return ApiError(429, words, None, "rate_limit_exceeded", wait_s)
+
+
+def _too_many_tokens(record: KeyRecord, wait_s: float) -> ApiError:
+    return _too_many(f"This API key may use {record.tokens_per_minute} tokens a minute, and has used more.", wait_s)
 
 
 def _key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -14,6 +14,7 @@ import orjson
 from router.feedback.service import MOST_BYTES, Quality
 from router.keys.table import Admitted
 from router.proxy.client import Client, ClientLeft, Receive, Scope, Send
+from router.proxy.cost import cost, expected_cost
 from router.proxy.deciding import Decider, Question
 from router.proxy.errors import ApiError, MethodNotAllowed
 from router.proxy.exchange import Exchange
@@ -75,7 +76,10 @@ class ProxyApp:
                     raise ApiError(503, "Bitgear is at its limit of requests in flight.", None, "overloaded", 1.0)
                 keys = self.serving.keys
                 if keys is not None:
-                    admitted = await keys.admit(headers, outcome.began)
+                    costs = endpoint.costs and scope["method"] == "POST"
+                    admitted = await keys.admit(headers, outcome.began, costs=costs)
+                    if admitted.limited:
+                        client.more = partial(_limits, admitted)
                     headers = with_credential(headers, admitted.key)
                 await self._route(scope, client, outcome, path, headers, admitted)
             except ClientLeft:
@@ -108,6 +112,8 @@ class ProxyApp:
             self.inflight -= 1
             if admitted is not None:
                 admitted.release()
+                if admitted.taken is not None:
+                    admitted.settle(cost(outcome, admitted.taken), time.monotonic())
             outcome.ended, outcome.at = time.monotonic(), round(time.time(), 3)
             if outcome.group is not None:
                 # At once: the next decision is made of it.
@@ -158,8 +164,7 @@ class ProxyApp:
 
     async def _models(self, client: Client, outcome: Outcome, path: bytes, admitted: Admitted | None) -> None:
         fleet = self.serving.fleet
-        names = [n for n in model_names(fleet) if admitted is None or admitted.may_use(n.partition("@")[0])]
-        entries = [self._model_entry(fleet, name) for name in names]
+        entries = [self._model_entry(fleet, name) for name in model_names(fleet, admitted)]
         outcome.status = 200
         if path == b"/v1/models":
             await client.answer(200, [_JSON, *self._ours(outcome)], orjson.dumps({"object": "list", "data": entries}))
@@ -215,9 +220,7 @@ class ProxyApp:
             model = _query_model(scope)
             if model is None:
                 raise _unknown(path)
-        target = resolve(model, directives, serving.fleet)
-        if admitted is not None:
-            admitted.check_group(target.group.name)
+        target = resolve(model, directives, serving.fleet, admitted)
         outcome.group = target.group
         if endpoint is ROUTE:
             endpoint = _route_endpoint(body)
@@ -232,6 +235,8 @@ class ProxyApp:
         if outcome.endpoint is ROUTE:
             await self._decide_only(client, outcome, question, serving.decider)
             return
+        if admitted is not None and endpoint.costs:
+            admitted.take_tokens(expected_cost(outcome, question), time.monotonic())
         query: bytes = scope.get("query_string", b"")
         upstream_path = path + b"?" + query if query else path
         caching = serving.caching
@@ -300,6 +305,10 @@ class ProxyApp:
             # The rest of the body is still on its way; this connection is of no more use.
             head.append((b"connection", b"close"))
         await client.answer(error.status, head, error.body(dialect))
+
+
+def _limits(admitted: Admitted) -> list[tuple[bytes, bytes]]:
+    return admitted.headers(time.monotonic())
 
 
 def _with_defaults(

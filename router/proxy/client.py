@@ -56,6 +56,8 @@ class Client:
         self.started = False
         """Whether the head of an answer was sent."""
         self.finished = False
+        self.more: Callable[[], list[tuple[bytes, bytes]]] | None = None
+        """Gives headers for whatever answer it gets."""
 
     async def body(
         self, headers: list[tuple[bytes, bytes]], limit: int, timeout_s: float = 60.0, *, whole: bool = False
@@ -164,6 +166,8 @@ class Client:
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the answer's head."""
         self.started = True
+        if self.more is not None:
+            headers = [*headers, *self.more()]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes) -> None:

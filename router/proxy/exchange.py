@@ -269,6 +269,9 @@ class Exchange:
         if last is not None:
             return to_client(last, retry_s)
         self._outcome.decision = decision
+        if decision.reason == "max_risk_unavailable" and pin is not None:
+            words = f"The variant that is asked for, {pin!r}, is above the bound on risk (x-bitgear-max-risk)."
+            return ApiError(400, words, "x-bitgear-max-risk", "max_risk_unavailable")
         if decision.reason == "max_risk_unavailable":
             return ApiError(
                 503,

@@ -50,6 +50,8 @@ class Outcome:
     """Prompt tokens that had come to the replica by then, this request's included."""
     first_token_at: float | None = None
     last_token_at: float | None = None
+    pieces: int = 0
+    """Events of a stream that were passed on: about its tokens, where the usage was never told."""
     usage: Usage | None = None
     cache: Literal["hit", "miss", "bypass"] = "bypass"
     cache_key: str | None = None

@@ -76,6 +76,7 @@ async def relay_stream(
                 outcome.first_token_at = now
                 connection.between_tokens()
         if out:
+            outcome.pieces += out.count(b"\n\n") or out.count(b"\n\r\n")
             if not client.started:
                 await client.start(status, [*headers, *_STREAM_HEADERS])
             await client.write(out)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from router.decision.types import Scenario
+from router.keys.table import Admitted
 from router.proxy.errors import ApiError, bad_field
 from router.proxy.json_body import json_type
 from router.state import Fleet, Group
@@ -77,18 +78,21 @@ def _risk(text: str) -> float:
     return value
 
 
-def resolve(model: object, directives: Directives, fleet: Fleet) -> Target:
+def resolve(model: object, directives: Directives, fleet: Fleet, admitted: Admitted | None = None) -> Target:
     """Return the group and pin that `model` (`group` or `group@variant`) and the headers name.
 
-    Raises ApiError: 400 without a model, 404 for one that does not exist, 400 for pins that contradict each other.
+    Raises ApiError: 400 without a model, 403 for one that the key may not use, 404 for one that does not exist, 400 for pins
+    that contradict each other.
     """
     if not isinstance(model, str):
         what = "field required" if model is None else f"expected a string, found {json_type(model)}"
         raise bad_field("model", what, "missing_required_parameter" if model is None else "invalid_type")
     name, at, pin = model.partition("@")
     group = fleet.groups.get(name)
+    if group is not None and admitted is not None:
+        admitted.check_group(name)
     if group is None or (at and pin not in group.variants):
-        known = ", ".join(model_names(fleet))
+        known = ", ".join(model_names(fleet, admitted))
         raise ApiError(404, f"The model {model[:128]!r} does not exist. Known: {known}.", "model", "model_not_found")
     wanted: str | None = pin if at else None
     if directives.precision is not None:
@@ -116,10 +120,12 @@ def _variants_of(group: Group, name: str) -> list[str]:
     )
 
 
-def model_names(fleet: Fleet) -> list[str]:
-    """Return every name that `model` may take: each group, then its pinned variants."""
+def model_names(fleet: Fleet, admitted: Admitted | None = None) -> list[str]:
+    """Return every name that `model` may take (of the groups that the key may use): each group, then its pinned variants."""
     names = []
     for group in fleet.groups.values():
+        if admitted is not None and not admitted.may_use(group.name):
+            continue
         names.append(group.name)
         names.extend(v.spec.pinned for v in group.variants.values())
     return names

@@ -21,6 +21,7 @@ from tests.support.upstream import Hang, ScriptedUpstream, Send
 from tests.support.wire import response
 
 KEY = "sk-bg-test"
+SHORT_OF_TOKENS = "sk-bg-short"
 LIMIT = 4
 HEAD, ROLE, FIRST, *_ = response(WIRE.stream(["Hel", "lo"]))
 
@@ -28,8 +29,11 @@ HEAD, ROLE, FIRST, *_ = response(WIRE.stream(["Hel", "lo"]))
 class Streams:
     """Streams of one key that the upstream never ends, each on a connection of its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str = KEY) -> None:
         self._url = url
+        self._key = key
+        self.waits: list[int] = []
+        """What those that were refused were told, seconds."""
         self.open: list[RawClient] = []
 
     async def ask(self, times: int) -> list[int]:
@@ -39,14 +43,14 @@ class Streams:
     async def _one(self) -> int:
         client = RawClient(self._url)
         await client.connect()
-        await client.request("POST", CHAT_PATH, ask(), [("authorization", f"Bearer {KEY}")])
+        await client.request("POST", CHAT_PATH, ask(), [("authorization", f"Bearer {self._key}")])
         answer = await client.read_until(lambda body: b"data:" in body, 60)
         if answer.status == 200:
             self.open.append(client)
             return 200
         if answer.status == 429:
             assert answer.json()["error"]["code"] == "rate_limit_exceeded"
-            assert answer.head.get("retry-after") == "1"
+            self.waits.append(int(answer.head.get("retry-after") or 0))
         client.close()
         return answer.status
 
@@ -70,10 +74,30 @@ def running(url: str) -> list[int]:
     return sorted(int(field.split()[0]) for field in fields)
 
 
+async def all_workers_refuse(streams: Streams) -> None:
+    """Return when the key is in debt at each worker, the same debt."""
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                streams.waits.clear()
+                refused = 200 not in await streams.ask(8)
+                # Those who refuse hear again; by then all say the same.
+                if refused and max(streams.waits) - min(streams.waits) <= 1:
+                    break
+        # One request for each worker, at most: it is in debt at once, and a token comes back in a minute.
+        assert 1 <= len(streams.open) <= 2
+        assert min(streams.waits) > 60 * 100
+    finally:
+        streams.cut()
+
+
 async def test_one_limit_for_all_workers_and_no_place_is_lost(tmp_path: Path, redis_url: str) -> None:
     async with ScriptedUpstream("g") as up:
         up.always([Send(HEAD), Send(ROLE), Send(FIRST), Hang()])
-        keys = {"app": {"sha256": digest(KEY.encode()), "max_concurrent": LIMIT}}
+        keys = {
+            "app": {"sha256": digest(KEY.encode()), "max_concurrent": LIMIT},
+            "short": {"sha256": digest(SHORT_OF_TOKENS.encode()), "tokens_per_minute": 1},
+        }
         machine = Machine(tmp_path, up.url, redis_url, keys=keys)
         await machine.start()
         streams = Streams(machine.api)
@@ -88,6 +112,8 @@ async def test_one_limit_for_all_workers_and_no_place_is_lost(tmp_path: Path, re
             began = time.monotonic()
             await streams.fill(LIMIT)
             assert time.monotonic() - began < 5
+            assert set(streams.waits) == {1}
+            await all_workers_refuse(Streams(machine.api, SHORT_OF_TOKENS))
             workers = [p for p in machine.process.family() if "router.worker" in " ".join(p.cmdline())]
             assert len(workers) == 2
             for worker in workers:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from router.admin.changes import change, store_of
 from router.admin.context import Admin
@@ -15,6 +15,10 @@ from router.control.document import ControlDocument
 from router.keys.record import KeyRecord, new_key
 
 Name = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+PerMinute = Annotated[float | None, Field(gt=0)]
+TokensPerMinute = Annotated[int | None, Field(ge=1, le=10**12)]
+MaxConcurrent = Annotated[int | None, Field(ge=1, le=10**9)]
 
 
 class KeyView(BaseModel):
@@ -27,6 +31,7 @@ class KeyView(BaseModel):
     scenario: str | None
     cache: str | None
     requests_per_minute: float | None
+    tokens_per_minute: int | None
     max_concurrent: int | None
     disabled: bool
     expires: float | None
@@ -43,17 +48,36 @@ class KeyOrder(BaseModel):
     groups: list[str] = Field(default_factory=list, max_length=1000)
     scenario: Literal["realtime", "batch", "edge"] | None = None
     cache: Literal["none"] | None = None
-    requests_per_minute: float | None = Field(None, gt=0)
-    max_concurrent: int | None = Field(None, ge=1, le=10**9)
+    requests_per_minute: PerMinute = None
+    tokens_per_minute: TokensPerMinute = None
+    max_concurrent: MaxConcurrent = None
     expires: float | None = Field(None, ge=0, le=1e12, description="Unix time, seconds.")
 
 
 class KeyChange(BaseModel):
-    """What to change of a key."""
+    """What to change of a key; what is left out stays. null: no such limit."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    disabled: bool
+    disabled: bool = False
+    requests_per_minute: PerMinute = None
+    tokens_per_minute: TokensPerMinute = None
+    max_concurrent: MaxConcurrent = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("nothing to change")
+        return self
+
+    def words(self) -> str:
+        """Return what it does, for the audit."""
+        changed = self.model_dump(exclude_unset=True)
+        disabled = changed.pop("disabled", None)
+        said = [] if disabled is None else ["disabled" if disabled else "enabled"]
+        return ", ".join(
+            [*said, *(f"{name} {'no limit' if v is None else f'{v:.15g}'}" for name, v in changed.items())]
+        )
 
 
 class MadeKey(BaseModel):
@@ -88,17 +112,21 @@ def routes(admin: Admin) -> APIRouter:
         made = await change(admin, request, edit, reason=f"key {order.name} made")
         return MadeKey(name=order.name, key=key, version=made.version)
 
-    @router.patch("/admin/keys/{name}", summary="Disable a key, or enable it again", responses={404: {}, 409: {}})
+    @router.patch(
+        "/admin/keys/{name}",
+        summary="Change a key's limits, disable it, or enable it again",
+        responses={404: {}, 409: {}},
+    )
     async def alter(request: Request, name: Name, order: KeyChange) -> KeyView:
         found: list[KeyRecord] = []
 
         def edit(document: ControlDocument) -> ControlDocument:
             own = _own(admin, document, name)
-            record = own[name].model_copy(update={"disabled": order.disabled})
+            record = own[name].model_copy(update=order.model_dump(exclude_unset=True))
             found[:] = [record]
             return document.model_copy(update={"keys": {**own, name: record}})
 
-        await change(admin, request, edit, reason=f"key {name} {'disabled' if order.disabled else 'enabled'}")
+        await change(admin, request, edit, reason=f"key {name}: {order.words()}")
         return _view(name, "api", found[0])
 
     @router.delete(

@@ -70,6 +70,30 @@ async def test_a_key_limits_groups_and_rate_in_openais_words(operator: Operator)
     await wrong.close()
 
 
+async def test_limits_are_shown_and_changed(operator: Operator) -> None:
+    limits = {"requests_per_minute": 600, "tokens_per_minute": 6, "max_concurrent": 9}
+    key = (await operator("POST", "/admin/keys", {"name": "app", **limits})).json()["key"]
+
+    async def shown() -> tuple[float | None, ...]:
+        (one,) = (await operator("GET", "/admin/keys")).json()
+        return tuple(one[name] for name in limits)
+
+    assert await shown() == (600, 6, 9)
+    assert (await ask(operator, key), await ask(operator, key)) == (200, 429)
+    # What is not named stays.
+    changed = await operator("PATCH", "/admin/keys/app", {"tokens_per_minute": 10**9, "max_concurrent": None})
+    assert (changed.json()["tokens_per_minute"], await shown()) == (10**9, (600, 10**9, None))
+    async with asyncio.timeout(10):
+        while await ask(operator, key) != 200:
+            await asyncio.sleep(0.02)
+    await operator("PATCH", "/admin/keys/app", {"disabled": True})
+    assert (await ask(operator, key), await shown()) == (403, (600, 10**9, None))
+    reasons = [a["reason"] for a in (await operator("GET", "/admin/audit")).json()]
+    assert reasons[:2] == ["key app: disabled", "key app: tokens_per_minute 1000000000, max_concurrent no limit"]
+    for wrong in ({}, {"disabled": None}, {"tokens_per_minute": 0}, {"requests_per_minute": 0}, {"name": "b"}):
+        assert (await operator("PATCH", "/admin/keys/app", wrong)).status_code == 422
+
+
 async def test_a_scenario_is_the_headers_then_the_keys_then_the_groups(operator: Operator) -> None:
     key = (await operator("POST", "/admin/keys", {"name": "app", "scenario": "batch"})).json()["key"]
     plain = (await operator("POST", "/admin/keys", {"name": "plain"})).json()["key"]
@@ -89,7 +113,15 @@ async def test_a_scenario_is_the_headers_then_the_keys_then_the_groups(operator:
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"name": ""}, {"name": "a b"}, {"name": "a", "requests_per_minute": 0}, {"name": "a", "x": 1}]
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "a", "requests_per_minute": 0},
+        {"name": "a", "x": 1},
+        {"name": "a", "tokens_per_minute": 0.5},
+    ],
 )
 async def test_a_wrong_order_is_422(operator: Operator, body: dict[str, object]) -> None:
     assert (await operator("POST", "/admin/keys", body)).status_code == 422

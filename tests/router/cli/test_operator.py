@@ -61,6 +61,13 @@ def test_what_is_printed(admin: FakeAdmin) -> None:
     run(admin, "keys", "make", "a", "--scenario", "batch", "--no-cache", "--days", "2", "--max-concurrent", "3")
     body = admin.asked[-1].body
     assert (body["scenario"], body["cache"], body["max_concurrent"]) == ("batch", "none", 3)
+    run(admin, "keys", "make", "a", "--tokens-per-minute", "5000")
+    assert admin.asked[-1].body["tokens_per_minute"] == 5000
+    admin.answer = {"requests_per_minute": 60, "tokens_per_minute": None, "max_concurrent": None}
+    said = run(admin, "keys", "limit", "a", "--requests-per-minute", "60", "--tokens-per-minute", "0")
+    assert said == "requests_per_minute: 60  tokens_per_minute: no limit  max_concurrent: no limit\n"
+    assert admin.asked[-1][:2] == ("PATCH", "/admin/keys/a")
+    assert admin.asked[-1].body == {"requests_per_minute": 60, "tokens_per_minute": None}
     assert body["expires"] == pytest.approx(time.time() + 2 * 86_400, abs=60)
     keys = {"disabled": False, "source": "api", "tenant": "", "groups": []}
     admin.answer = [{"name": "old", "expires": 1.0, **keys}, {"name": "new", "expires": None, **keys}]
@@ -68,7 +75,12 @@ def test_what_is_printed(admin: FakeAdmin) -> None:
 
 
 def test_wrong_words_are_refused_before_anything_is_asked(admin: FakeAdmin) -> None:
-    for arguments in (["replicas", "add", "g", "http://h:1"], ["thresholds", "g", "int8"], ["config", "set", "a", "{"]):
+    for arguments in (
+        ["replicas", "add", "g", "http://h:1"],
+        ["thresholds", "g", "int8"],
+        ["keys", "limit", "a"],
+        ["config", "set", "a", "{"],
+    ):
         result = CliRunner().invoke(app, ["admin", *arguments, "--url", admin.url])
         assert result.exit_code == 2
         assert "bitgear:" in result.output

@@ -56,7 +56,7 @@ class OneWorker:
 @asynccontextmanager
 async def working(url: str, workers: int = 2) -> AsyncIterator[OneWorker]:
     worker = OneWorker(url, workers)
-    worker.limits.start()
+    await worker.limits.start()
     try:
         yield worker
     finally:

@@ -20,6 +20,7 @@ from router.store.valkey import PrivateValkey
 
 HEADERS = [(b"authorization", b"Bearer k")]
 LOG = logging.getLogger("bitgear")
+RECORD = {"sha256": digest(b"k")}
 
 
 @pytest.fixture
@@ -33,9 +34,9 @@ def valkey(tmp_path: Path) -> Iterator[PrivateValkey]:
 class OneWorker:
     """The keys of one worker; its clock stands still, so that nothing refills in it by itself."""
 
-    def __init__(self, url: str, per_minute: float = 60.0, workers: int = 1) -> None:
+    def __init__(self, url: str, per_minute: float = 60.0, workers: int = 1, **limits: int) -> None:
         self.pace = Pace(workers)
-        records = {"a": KeyRecord(sha256=digest(b"k"), requests_per_minute=per_minute)}
+        records = {"a": KeyRecord.model_validate({**RECORD, "requests_per_minute": per_minute, **limits})}
         claims = Claims(self.pace, clock=lambda: 100.0)
         self.table = KeyTable(records, claims=claims)
         self.rates = SharedLimits(open_client(url, timeout_s=5.0), claims, LOG, timeout_s=5.0, clock=lambda: 100.0)
@@ -126,10 +127,95 @@ async def test_without_redis_each_keeps_its_share_and_debts_are_paid_later(valke
         await worker.rates.stop()
 
 
+@pytest.fixture
+async def tokens(valkey: PrivateValkey) -> AsyncIterator[tuple[OneWorker, OneWorker]]:
+    # Ten tokens at once; nothing comes back while the test runs but 1/s in Redis.
+    both = (
+        OneWorker(valkey.url, 6000.0, tokens_per_minute=60),
+        OneWorker(valkey.url, 6000.0, tokens_per_minute=60),
+    )
+    for worker in both:
+        await worker.rates.sync()
+    yield both
+    for worker in both:
+        await worker.rates.stop()
+
+
+async def test_a_debt_of_tokens_is_everybodys_and_so_is_what_is_given_back(tokens: tuple[OneWorker, OneWorker]) -> None:
+    one, other = tokens
+    long = await one.table.admit(HEADERS, 100.0)
+    long.take_tokens(5_000, 100.0)
+    await one.rates.sync()
+    assert await other.ask(1) == 1
+    (await other.table.admit(HEADERS, 100.0)).take_tokens(1, 100.0)
+    await other.rates.sync()
+    with pytest.raises(ApiError) as refused:
+        await other.table.admit(HEADERS, 100.0)
+    assert refused.value.retry_after_s == pytest.approx(4_990, abs=60)
+    long.settle(200, 100.0)
+    await one.rates.sync()
+    # The other one had nothing to tell, but it refused somebody: so it hears.
+    await other.rates.sync()
+    with pytest.raises(ApiError) as refused:
+        await other.table.admit(HEADERS, 100.0)
+    assert refused.value.retry_after_s == pytest.approx(190, abs=60)
+    long.settle(0, 100.0)
+    await one.rates.sync()
+    await other.rates.sync()
+    assert await other.ask(1) == 1
+    assert await one.ask(1) == 1
+
+
+async def test_what_is_given_back_makes_no_bucket_larger(
+    valkey: PrivateValkey, tokens: tuple[OneWorker, OneWorker]
+) -> None:
+    one, _ = tokens
+    admitted = await one.table.admit(HEADERS, 100.0)
+    admitted.take_tokens(8, 100.0)
+    # Told only after all: minus 500 of a bucket that is full.
+    admitted.settle(-500, 100.0)
+    await one.rates.sync()
+    with Redis.from_url(valkey.url) as client:
+        assert float(client.hget(f"bitgear:rate:tokens:{digest(b'k')}", "tokens") or 99) == 10.0
+    assert (await one.table.admit(HEADERS, 100.0)).headers(100.0)[4] == (b"x-ratelimit-remaining-tokens", b"10")
+
+
+async def test_one_that_ends_tells_what_its_last_answers_cost(
+    valkey: PrivateValkey, tokens: tuple[OneWorker, OneWorker]
+) -> None:
+    one, _ = tokens
+    admitted = await one.table.admit(HEADERS, 100.0)
+    admitted.take_tokens(5, 100.0)
+    await one.rates.sync()
+    admitted.settle(7_000, 100.0)
+    await one.rates.stop()
+    name = f"bitgear:rate:tokens:{digest(b'k')}"
+    with Redis.from_url(valkey.url) as client:
+        assert float(client.hget(name, "tokens") or 99) == pytest.approx(-6_990, abs=60)
+        # A debt is kept until it is paid back.
+        assert client.pttl(name) == pytest.approx(7_001_000, abs=60_000)
+
+
+async def test_the_smallest_of_limits_and_the_largest_of_debts_are_no_trouble(
+    valkey: PrivateValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = OneWorker(valkey.url, 1e-300, tokens_per_minute=1)
+    await worker.rates.sync()
+    (await worker.table.admit(HEADERS, 100.0)).take_tokens(10**18, 100.0)
+    await worker.rates.sync()
+    assert worker.pace.shared
+    assert await worker.ask(2) == 0
+    with Redis.from_url(valkey.url) as client:
+        for name in ("", "tokens:"):
+            assert 0 < client.pttl(f"bitgear:rate:{name}{digest(b'k')}") <= 366 * 86_400_000
+    assert not caplog.records
+    await worker.rates.stop()
+
+
 async def test_without_any_redis_the_configured_workers_share_the_limit() -> None:
     pace = Pace(4)
     rates = SharedLimits(None, Claims(pace), LOG)
-    rates.start()
+    await rates.start()
     await rates.sync()
     assert pace.allowed(60.0) == 15.0
     await rates.stop()

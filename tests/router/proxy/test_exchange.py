@@ -365,6 +365,17 @@ async def test_an_unknown_path_of_a_pinned_variant_passes_with_its_query(
     assert (refused.status, refused.json()["error"]["param"]) == (404, "model")
 
 
+async def test_a_pinned_variant_above_the_bound_on_risk_is_400_and_not_tried_again(
+    bitgear: Start, ups: list[ScriptedUpstream]
+) -> None:
+    gear = await bitgear({"fp16": ups[0].url, "int4": ups[1].url}, config=LOWEST_FIRST)
+    answer = await ask(gear, [("x-bitgear-max-risk", "0"), ("x-bitgear-precision", "int4")])
+    error = answer.json()["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "max_risk_unavailable", "x-bitgear-max-risk")
+    assert answer.head.get("retry-after") is None
+    assert ups[1].exchanges == []
+
+
 async def test_a_bound_on_risk_that_no_live_variant_keeps_is_503(bitgear: Start, ups: list[ScriptedUpstream]) -> None:
     gear = await bitgear({"fp16": ups[0].url, "int4": ups[1].url}, config=LOWEST_FIRST)
     bound = [("x-bitgear-max-risk", "0")]

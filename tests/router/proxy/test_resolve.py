@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config.runtime import Runtime, RuntimeVariant
+from router.keys.record import KeyRecord, digest
+from router.keys.table import KeyTable
 from router.proxy.errors import ApiError
 from router.proxy.resolve import Directives, model_names, read_directives, request_id_of, resolve
 from router.state import Fleet
@@ -49,6 +51,21 @@ async def test_an_unknown_model_is_404_and_names_the_known(fleet: Fleet, model: 
     assert (caught.value.status, caught.value.param, caught.value.code) == (404, "model", "model_not_found")
     assert "g@fast" in caught.value.message
     assert len(caught.value.message) < 1000
+
+
+async def test_of_groups_that_a_key_may_not_use_nothing_is_told(fleet: Fleet) -> None:
+    record = KeyRecord(sha256=digest(b"a"), groups=("org/other",))
+    admitted = await KeyTable({"a": record}).admit([(b"authorization", b"Bearer a")], 0.0)
+    assert admitted is not None
+    assert resolve("org/other", NONE, fleet, admitted).pin is None
+    for model, directives in (("g@nothing", NONE), ("g", Directives("id", precision="bf16"))):
+        with pytest.raises(ApiError) as caught:
+            resolve(model, directives, fleet, admitted)
+        assert (caught.value.status, caught.value.code) == (403, "model_not_allowed")
+        assert "fp16" not in caught.value.message
+    with pytest.raises(ApiError) as unknown:
+        resolve("x", NONE, fleet, admitted)
+    assert (unknown.value.status, unknown.value.message.partition("Known: ")[2]) == (404, "org/other, org/other@int4.")
 
 
 @pytest.mark.parametrize("model", [None, 5, True, ["g"], {"g": 1}, 1.5])
