@@ -12,9 +12,10 @@ from benchmarks.tuning.world import FACTS, World, record, traffic
 from router.config.loop import TuningConfig
 from router.control.document import GroupTuning
 from router.control.store import ControlStore
+from router.tuning.group import Group, present
 from router.tuning.jobs import Jobs
 from router.tuning.records import Record
-from router.tuning.tuner import Group, Tuner, present
+from router.tuning.tuner import Tuner
 
 SETTINGS = TuningConfig(
     mode="automatic",

@@ -83,7 +83,7 @@ def judge(
 
     Quality against full precision: a bet against "within the margin" that wins rolls back; a bet against "worse than
     the margin" that wins promotes. So does `pooled_holds`: the estimate on all evidence, window and canary together, at
-    a level that allows for its looks. In time: paired with the stable request that ended nearest before.
+    a level that allows for its looks; both together promote wrongly with the level's probability at most. In time: paired with the stable request that ended nearest before.
     """
     mine = [r for r in records if r.at - r.e2e_s >= since]
     trial = [r for r in mine if r.arm == "canary"]
@@ -117,7 +117,8 @@ def judge(
             verdict="rollback", reason=f"{in_time[0]:.1%} in time, the others {in_time[1]:.1%} at the same moments"
         )
     enough = len(trial) >= settings.canary_min_records
-    if enough and good.won(alpha):
+    # Half of the level: the other half is that of the looks at all evidence.
+    if enough and good.won(alpha / 2):
         return told_so_far._replace(verdict="promote", reason=f"quality {mean:+.4f} is proven within {null:+.4f}")
     if enough and pooled_holds and mean >= null:
         return told_so_far._replace(

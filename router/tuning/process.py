@@ -22,13 +22,14 @@ from router.control.store import Conflict, ControlStore, UnreadableDocument
 from router.decision.types import Scenario
 from router.state.fleet import Fleet
 from router.tuning.dataset import read_records
+from router.tuning.group import Group
 from router.tuning.jobs import Jobs, Lease
 from router.tuning.pairs import Pairs, read_pairs
 from router.tuning.records import Record
 from router.tuning.replay import Facts
 from router.tuning.retrain import Retrainer
 from router.tuning.scheduler import LEASE_S, connect
-from router.tuning.tuner import Group, Tuner
+from router.tuning.tuner import Tuner
 
 TICK_S = 5.0
 _LOOK_S = 0.5

@@ -5,50 +5,34 @@ Everything that must outlive a crash is in Redis: the control document (threshol
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis.exceptions import RedisError
 
-from router.config.loop import TuningConfig
 from router.control.document import Canary, ControlDocument, GroupTuning
 from router.control.store import Conflict
 from router.feedback.agreement import agreements
-from router.tuning import canary as trials
 from router.tuning import guard
-from router.tuning.analysis import REPLAYED, Verdict, analyse, value
+from router.tuning.analysis import REPLAYED, Verdict, analyse
+from router.tuning.books import BY, Books
 from router.tuning.calibration import calibrations
-from router.tuning.estimators import DECIDES
+from router.tuning.group import Group, Reader, present
 from router.tuning.jobs import Documents, Jobs, Status, begun
 from router.tuning.load_model import Curve
-from router.tuning.records import Record
 from router.tuning.replay import Facts
-from router.tuning.report import keep, report_of
+from router.tuning.report import report_of
 from router.tuning.retrain import KIND, Retrainer
-from router.tuning.service import changed
-from router.tuning.upkeep import BY, Upkeep
-
-Reader = Callable[[str, float, int], Awaitable[Sequence[Record]]]
-"""(group, since in Unix seconds, limit) to the newest records, oldest first."""
+from router.tuning.trial import Trials
+from router.tuning.upkeep import Upkeep
 
 PACE = 20.0
 """A look that took so many seconds of CPU is repeated after this many times as many."""
 LONGEST_REST_S = 60.0
-
-
-class Group(NamedTuple):
-    """A group to tune."""
-
-    facts: Facts
-    settings: TuningConfig
-    base: Mapping[str, float]
-    """Thresholds of the configuration and the classifier, where the document has none."""
 
 
 class Tuner:
@@ -72,7 +56,6 @@ class Tuner:
         retrainer: Retrainer | None = None,
     ) -> None:
         self.groups = groups
-        self._folder = folder
         self.retrainer = retrainer
         self._jobs = jobs
         self._documents = documents
@@ -82,7 +65,9 @@ class Tuner:
         self._points = points
         self._replayed = replayed
         self._rests: dict[str, float] = {}
-        self._upkeep = Upkeep(jobs, documents, self._save, clock)
+        self._books = Books(jobs, documents, log, folder)
+        self._upkeep = Upkeep(self._books, clock)
+        self._trials = Trials(self._books, self._upkeep, read, log)
 
     async def tick(self) -> bool:
         """Do for each group what is due; return False when there is nothing left to watch or to wait for.
@@ -166,12 +151,12 @@ class Tuner:
         if group.settings.mode == "off":
             # A trial that a person approved is still watched.
             if tuning.canary is not None:
-                await self._watch(name, group, document, tuning, tuning.canary, now)
+                await self._trials.watch(name, group, document, tuning, tuning.canary, now)
             return
         if await self._guarded(name, group, document, tuning, state, now):
             return
         if tuning.canary is not None:
-            await self._watch(name, group, document, tuning, tuning.canary, now)
+            await self._trials.watch(name, group, document, tuning, tuning.canary, now)
             return
         if self.retrainer is not None and await self.retrainer.due(name, group.settings, tuning, state):
             await self.retrain(name)
@@ -228,7 +213,7 @@ class Tuner:
             else:
                 await self._publish_choice(name, document, tuning, verdict, job, state)
         await self._jobs.set_state(name, state)
-        await self._save(job)
+        await self._books.save(job)
         self._log.info("tuning job: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
         return job
 
@@ -248,7 +233,7 @@ class Tuner:
             state.update(data_since=now, guard_since=now, changed_at=now)
             state.pop("expected", None)
         await self._jobs.set_state(name, state)
-        await self._save(job)
+        await self._books.save(job)
         self._log.info("retraining: id=%s group=%s status=%s reason=%r", job["id"], name, job["status"], job["reason"])
         return job
 
@@ -274,62 +259,7 @@ class Tuner:
             made = tuning.model_copy(update={"canary": trial})
             job.update(status="canary", canary_since=now)
             state["trial"] = job["id"]
-        job["version"] = await self._publish(document, name, made, f"tuning job {job['id']}: {job['reason']}")
-
-    async def _watch(
-        self, name: str, group: Group, document: ControlDocument, tuning: GroupTuning, canary: Canary, now: float
-    ) -> None:
-        job = await self._jobs.load(canary.job) or {
-            "id": canary.job,
-            "group": name,
-            "at": canary.since,
-            "status": "canary",
-            "report": {},
-        }
-        state = await self._upkeep.state(name, now)
-        if state.get("trial") != canary.job:
-            state["trial"] = canary.job
-            await self._jobs.set_state(name, state)
-        settings = group.settings
-        since = max(now - settings.window_s, float(state.get("data_since", 0.0)))
-        records = await self._read(name, since, settings.max_records)
-        part = trials.stretch(records, canary.since, now, job.get("stretch"))
-        job["stretch"] = list(part)
-        facts, began = group.facts, canary.since
-        judge = partial(trials.judge, records, facts, settings, since=part.since, number=part.number, began=began)
-        trial = judge(now=now)
-        look = int(job.get("looks", 0))
-        if trial.verdict == "continue" and trial.requests >= settings.canary_min_records * 2**look:
-            # Level of look k: alpha / 2^(k+1), so that all looks together stay below alpha.
-            job["looks"] = look + 1
-            confidence = 1.0 - (1.0 - settings.confidence) / 2 ** (look + 1)
-            estimates, level = value(
-                records, {str(p): t for p, t in canary.thresholds.items()}, group.facts, settings, confidence
-            )
-            holds = estimates[DECIDES].lower >= -settings.margin * level
-            trial = judge(now=now, pooled_holds=holds)
-        job["trial"] = trials.told(trial)
-        if trial.verdict == "continue":
-            # The look took its time: what a person said of the job meanwhile holds.
-            meanwhile = await self._jobs.load(canary.job)
-            if meanwhile is not None and meanwhile.get("status") == "rejected":
-                return
-        else:
-            if trial.verdict == "promote":
-                bounds = {p: tuple(b) for p, b in (job.get("bounds") or {}).items()}
-                update = {"thresholds": dict(canary.thresholds), "bounds": bounds, "canary": None}
-                job["status"] = "promoted"
-            else:
-                update = {"canary": None}
-                job["status"] = "rolled_back"
-            reason = f"tuning job {canary.job} {job['status'].replace('_', ' ')}: {trial.reason}"
-            job["version"] = await self._publish(document, name, tuning.model_copy(update=update), reason)
-            job.update(ended_at=now, outcome=trial.reason)
-            state.update(changed_at=now, guard_since=now)
-            state.pop("trial", None)
-            await self._jobs.set_state(name, state)
-            self._log.info("canary ended: id=%s group=%s %s: %s", canary.job, name, job["status"], trial.reason)
-        await self._save(job)
+        job["version"] = await self._books.publish(document, name, made, f"tuning job {job['id']}: {job['reason']}")
 
     async def _guarded(
         self,
@@ -374,33 +304,14 @@ class Tuner:
             report={"alarms": [a._asdict() for a in alarms], "records": len(records)},
         )
         if settings.mode == "automatic":
-            job["version"] = await self._publish(document, name, made, job["reason"])
+            job["version"] = await self._books.publish(document, name, made, job["reason"])
             if tuning.canary is not None and (stopped := await self._jobs.load(tuning.canary.job)) is not None:
                 stopped.update(status="rolled_back", outcome=job["reason"], ended_at=now)
-                await self._save(stopped)
+                await self._books.save(stopped)
         await self._jobs.set_state(name, state)
-        await self._save(job)
+        await self._books.save(job)
         self._log.warning("tuning guard: id=%s group=%s %s", job["id"], name, job["reason"])
         return True
-
-    async def _save(self, job: Mapping[str, Any]) -> None:
-        await self._jobs.save(job)
-        if self._folder is None:
-            return
-        try:
-            await asyncio.to_thread(keep, job, self._folder)
-        except OSError as error:
-            # Redis has the report; a full disk stops no tuning.
-            self._log.warning("tuning: the report of job %s is not written: %s", job["id"], error)
-
-    async def _publish(self, document: ControlDocument, name: str, tuning: GroupTuning, reason: str) -> int:
-        made = changed(document, name, tuning, by=BY, reason=reason[:500])
-        return (await self._documents.publish(made, expected=document.version)).version
-
-
-def present(group: Group, tuning: GroupTuning) -> dict[str, float]:
-    """Return the stable thresholds: the document's over the configuration's."""
-    return dict(group.base) | {str(p): t for p, t in tuning.thresholds.items()}
 
 
 def _tightened(tuning: GroupTuning, current: Mapping[str, float], facts: Facts, variants: Sequence[str]) -> GroupTuning:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from router.control.document import ControlDocument, GroupTuning
-from router.tuning.jobs import Documents, Jobs, begun
+from router.tuning.books import BY, Books
+from router.tuning.jobs import begun
 from router.tuning.retrain import KIND
 
-BY = "tuning"
-"""Who changes the control document where no person asked."""
 _TIMES = frozenset({"job_at", "changed_at", "data_since", "guard_since", "speed_at", "retrained_at"})
 """Unix times in a group's state, seconds."""
 
 
 class Upkeep:
-    """Looks after jobs' entries between two ticks. `save` keeps a job, `clock` gives Unix seconds."""
+    """Looks after jobs' entries between two ticks. `clock` gives Unix seconds."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        documents: Documents,
-        save: Callable[[Mapping[str, Any]], Awaitable[None]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._jobs = jobs
-        self._documents = documents
-        self._save = save
+    def __init__(self, books: Books, clock: Callable[[], float]) -> None:
+        self._books = books
+        self._jobs = books.jobs
+        self._documents = books.documents
         self._clock = clock
 
     async def state(self, name: str, now: float) -> dict[str, Any]:
@@ -52,7 +45,7 @@ class Upkeep:
             job_id=job_id,
         )
         job.update(report={}, **({"kind": KIND} if wish.get("kind") == KIND else {}))
-        await self._save(job)
+        await self._books.save(job)
 
     async def lost(self, name: str) -> None:
         """Say of a job that its process died, where one did: begun again by itself it might end this one too."""
@@ -74,7 +67,7 @@ class Upkeep:
         if job is not None and job.get("status") == "canary":
             outcome = f"another change ended the trial: version {document.version} has none"
             job.update(status="rolled_back", outcome=outcome, ended_at=now)
-            await self._save(job)
+            await self._books.save(job)
 
 
 __all__ = ["BY", "Upkeep"]

@@ -104,7 +104,7 @@ async def test_a_rejection_during_a_look_holds(redis: Redis) -> None:
             await service.reject(job, "bob")
         return found
 
-    lived.tuner._read = slow
+    lived.tuner._read = lived.tuner._trials._read = slow
     lived.now += 60.0
     await lived.tuner.tick()
     assert len(reads) == 2
