@@ -23,6 +23,10 @@ OWN_TOKEN = "operator"  # noqa: S105 - its name, not the token
 """Name of the token that Bitgear made itself."""
 
 
+_NOBODY = "tuning"
+"""Stands in the audit log for what Bitgear changed by itself (`router.tuning`)."""
+
+
 class TokenSetupError(ValueError):
     """A token that cannot be used; the message names the field."""
 
@@ -79,8 +83,8 @@ class Guard:
         holder = self._tokens.holder(token) if token is not None else None
         if holder is None and token is not None and self._people is not None:
             holder = await self._people(token)
-            if holder is not None and holder.name in self._tokens.names:
-                # Whoever may choose a name at the provider is no token of that name in the audit log.
+            if holder is not None and (holder.name in self._tokens.names or holder.name == _NOBODY):
+                # Whoever may choose a name at the provider is no token of that name in the audit log, nor Bitgear itself.
                 holder = holder._replace(name=f"{holder.name} (OpenID)")
         if holder is None:
             what = "this token is not known" if token is not None else "send `Authorization: Bearer TOKEN`"

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from router.feedback.judges.pair import Judge, Pair, Tools, Verdict, text_of
-from router.feedback.judges.schema import conforms
+from router.feedback.judges.schema import TooLarge, conforms
 
 _CODE = re.compile(r"```(?:python|py)[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _LONGEST_CODE = 32 * 1024
@@ -25,6 +25,13 @@ def make(_: Tools) -> Judge:
     """Return the judge."""
 
     async def judge(pair: Pair) -> Verdict | None:
+        try:
+            return await told(pair)
+        except TooLarge:
+            # By a schema that takes so long nobody can tell beside the requests that are served here.
+            return None
+
+    async def told(pair: Pair) -> Verdict | None:
         form = pair.request.get("response_format")
         kind = form.get("type") if isinstance(form, Mapping) else None
         if kind in ("json_object", "json_schema"):

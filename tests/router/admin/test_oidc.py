@@ -267,5 +267,9 @@ async def test_a_person_uses_the_admin_api_and_is_named_in_the_audit_log(
         assert (await call("PATCH", "/admin/config", again, email="tester")).status == 200
         log = (await call("GET", "/admin/audit", groups=["dev"])).json()
         assert log[0]["by"] == "tester (OpenID)"
+        # Nor is anybody Bitgear's own tuning, whose changes nobody ordered.
+        assert (await call("PATCH", "/admin/config", change, email="tuning")).status == 200
+        log = (await call("GET", "/admin/audit", groups=["dev"])).json()
+        assert log[0]["by"] == "tuning (OpenID)"
         # Own tokens go on being good.
         assert (await fetch(gear.admin_url, "/admin/config")).status == 200

@@ -235,6 +235,50 @@ def test_under_overload_the_wait_foretold_grows_as_the_queue_does(workers: int) 
     assert fmean(shared.differences) == pytest.approx(0.0, abs=0.1 * fmean(shared.waits))
 
 
+def shared_with(others: float) -> Prompts:
+    """Return what a worker knows that sent 4,000 tokens/s for a minute, where others sent so many; the last reading is at 59."""
+    prompts = Prompts()
+    for quarter in range(240):
+        now = quarter / 4
+        prompts.send(now, 1000.0, PER_TOKEN)
+        prompts.computed(now, 1000.0, prompts.mark(now), PER_TOKEN)
+        if quarter % 4 == 0:
+            prompts.count(now, (4000.0 + others) * now, PER_TOKEN, 0.0)
+    return prompts
+
+
+def test_ones_own_prompts_are_computed_at_the_rate_that_others_leave() -> None:
+    alone, shared = shared_with(0.0), shared_with(4000.0)
+    before = shared.backlog(60.0, PER_TOKEN)
+    for prompts in (alone, shared):
+        prompts.send(60.0, 4000.0, PER_TOKEN)
+    assert alone.backlog(60.3, PER_TOKEN) == pytest.approx(4000.0 - 3000.0, abs=300.0)
+    assert shared.backlog(60.3, PER_TOKEN) == pytest.approx(4000.0 + before - 1800.0, abs=400.0)
+
+
+def test_of_a_server_that_is_asked_for_too_much_each_gets_its_share() -> None:
+    prompts = shared_with(4000.0)
+    prompts.send(60.0, 20_000.0, PER_TOKEN)
+    # 8,000 tokens/s of one's own lately and 4,000 of others, where 10,000 are computed.
+    assert prompts.backlog(60.5, PER_TOKEN) == pytest.approx(20_000.0 - 0.65 * 5000.0, rel=0.08)
+
+
+def test_others_mean_backlog_is_that_of_the_whole_load() -> None:
+    prompts = shared_with(4000.0)
+    for quarter in range(240, 252):
+        prompts.send(quarter / 4, 1000.0, PER_TOKEN)
+    # 0.4 of the server's time for others, 0.8 in all, and prompts of 1,000: 0.4 * 500 / (1 - 0.8) tokens.
+    assert prompts.backlog(62.99, PER_TOKEN) == pytest.approx(1000.0, rel=0.25)
+
+
+def test_others_backlog_does_not_outlive_a_prompt_that_came_after_it() -> None:
+    prompts = shared_with(4000.0)
+    prompts.count(59.8, 8000.0 * 59.8, PER_TOKEN, 50.0)
+    assert prompts.backlog(59.8, PER_TOKEN) > 40_000.0
+    prompts.computed(60.0, 1000.0, prompts.mark(59.8), PER_TOKEN)
+    assert prompts.backlog(60.0, PER_TOKEN) == pytest.approx(0.2 * 4000.0, rel=0.3)
+
+
 def test_others_queue_of_a_server_that_fell_silent_is_forgotten() -> None:
     prompts = Prompts()
     for second in range(60):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from router.config.loop import JUDGE_NAMES
 from router.feedback.judges import JUDGES, Pair, Tools, Verdict
 from router.feedback.judges.choice import final
 from router.feedback.judges.match import normalised
-from router.feedback.judges.schema import conforms
+from router.feedback.judges.schema import TooLarge, conforms
 
 
 def said(text: str | None, **more: Any) -> dict[str, Any]:
@@ -212,3 +213,27 @@ async def test_the_llm_judge_is_asked_twice_so_that_places_cancel_out(preference
     assert asked[1].index("bad answer") < asked[1].index("good answer")
     assert await judge("llm", "good answer", "bad answer") is None
     assert json.dumps(asked)
+
+
+MANY = [{"const": n} for n in [*range(2, 15_000), 1]]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"anyOf": MANY},
+        {"enum": [*range(2, 15_000), 1]},
+        {"type": ["object"] * 15_000 + ["integer"]},
+        {"anyOf": [{"anyOf": MANY[:150]}] * 150 + [{"const": 1}]},
+    ],
+)
+async def test_no_schema_of_a_client_holds_up_the_worker(items: dict[str, Any]) -> None:
+    schema = {"type": "array", "items": items}
+    form = {"type": "json_schema", "json_schema": {"schema": {"anyOf": [schema] * 3}}}
+    many = said(json.dumps([1] * 500))
+    began = time.process_time()
+    # Full precision's answer is looked at as well: nobody can tell.
+    assert await judge("validity", many, many, response_format=form) is None
+    assert time.process_time() - began < 0.5
+    with pytest.raises(TooLarge):
+        conforms([1] * 500, schema)
