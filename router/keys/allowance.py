@@ -12,7 +12,7 @@ from router.keys.record import KeyRecord
 class Allowance:
     """A key's limits and what was used of them; with a `last` one of the same key its counts go on."""
 
-    __slots__ = ("_requests", "_tokens", "_told_as", "claim", "name", "record")
+    __slots__ = ("_limits", "_requests", "_tokens", "_told_as", "claim", "name", "record")
 
     def __init__(self, name: str, record: KeyRecord, last: Allowance | None = None) -> None:
         self.name = name
@@ -21,6 +21,16 @@ class Allowance:
         self._requests: Usage = last._requests if last is not None else Usage()
         self._tokens: Usage = last._tokens if last is not None else Usage()
         self._told_as = f"tokens:{record.sha256}"
+        limits = (
+            (b"requests", self._requests, record.requests_per_minute),
+            (b"tokens", self._tokens, record.tokens_per_minute),
+        )
+        self._limits = [_Told(what, usage, limit) for what, usage, limit in limits if limit is not None]
+
+    @property
+    def limited(self) -> bool:
+        """Whether `headers` has anything to tell."""
+        return bool(self._limits)
 
     def take_request(self, pace: Pace, now: float) -> float:
         """Take one request of the key's rate; return 0, or the seconds after which there is room for it."""
@@ -63,22 +73,26 @@ class Allowance:
 
         `remaining` is what may be spent at once, `reset` the time until that is as much as it can be, a day at most.
         """
-        found: list[tuple[bytes, bytes]] = []
-        if self.record.requests_per_minute is not None:
-            found += _told(b"requests", self._requests, self.record.requests_per_minute, pace, now)
-        if self.record.tokens_per_minute is not None:
-            found += _told(b"tokens", self._tokens, self.record.tokens_per_minute, pace, now)
-        return found
+        return [header for told in self._limits for header in told.headers(pace, now)]
 
 
-def _told(what: bytes, usage: Usage, limit: float, pace: Pace, now: float) -> list[tuple[bytes, bytes]]:
-    allowed = pace.allowed(limit)
-    reset_s = usage.wait_s(allowed, usage.bucket(allowed)[1], now)
-    return [
-        (b"x-ratelimit-limit-" + what, b"%.15g" % limit),
-        (b"x-ratelimit-remaining-" + what, b"%d" % max(0.0, usage.level(allowed, now) + NEARLY)),
-        (b"x-ratelimit-reset-" + what, duration(reset_s).encode()),
-    ]
+class _Told:
+    """One limit's headers; what never changes of them is made once."""
+
+    __slots__ = ("_limit", "_remaining", "_reset", "_usage", "_whole")
+
+    def __init__(self, what: bytes, usage: Usage, limit: float) -> None:
+        self._usage = usage
+        self._whole = limit
+        self._limit = (b"x-ratelimit-limit-" + what, b"%.15g" % limit)
+        self._remaining = b"x-ratelimit-remaining-" + what
+        self._reset = b"x-ratelimit-reset-" + what
+
+    def headers(self, pace: Pace, now: float) -> tuple[tuple[bytes, bytes], ...]:
+        allowed, usage = pace.allowed(self._whole), self._usage
+        reset_s = usage.wait_s(allowed, usage.bucket(allowed)[1], now)
+        left = int(max(0.0, usage.level(allowed, now) + NEARLY))
+        return self._limit, (self._remaining, b"%d" % left), (self._reset, duration(reset_s).encode())
 
 
 def duration(seconds: float) -> str:

@@ -23,7 +23,7 @@ class Admitted:
         self.key = key
         self.record = allowance.record
         self.taken: float | None = None
-        """Tokens that were taken for it before it ran; None: none are counted."""
+        """Tokens that were taken for it and are yet to be settled; None: none are counted."""
         self._allowance = allowance
         self._claims = claims
 
@@ -35,7 +35,7 @@ class Admitted:
     @property
     def limited(self) -> bool:
         """Whether there is a limit that `headers` tells."""
-        return self.record.requests_per_minute is not None or self.record.tokens_per_minute is not None
+        return self._allowance.limited
 
     def take_tokens(self, expected: float, now: float) -> None:
         """Take what it will cost, as far as can be told. Raises ApiError 429 where others have run into debt by now."""
@@ -49,10 +49,10 @@ class Admitted:
         self.taken = expected
 
     def settle(self, tokens: float, now: float) -> None:
-        """It cost so many tokens: the difference to what was taken is taken or given back."""
+        """It cost so many tokens: the difference to what was taken is taken or given back, once."""
         if self.taken is not None:
             self._allowance.spend_tokens(tokens - self.taken, self._claims.pace, now)
-            self.taken = tokens
+            self.taken = None
 
     def headers(self, now: float) -> list[tuple[bytes, bytes]]:
         """Return the headers that tell the key's limits, as this worker knows them."""
@@ -110,28 +110,31 @@ class KeyTable:
             raise ApiError(403, "This API key is disabled.", None, "api_key_disabled")
         if record.expires is not None and self._clock() >= record.expires:
             raise ApiError(403, "This API key has expired.", None, "api_key_expired")
-        await self._within_limits(found, now, costs)
+        self._within_rates(found, now, costs)
+        # Last, as a place may have to be waited for: whoever gets one needs nothing more.
+        if record.max_concurrent is None:
+            self._claims.count(found.claim)
+        else:
+            await self._enter(found, record.max_concurrent, now)
         return Admitted(found, self._claims, key)
 
-    async def _within_limits(self, found: Allowance, now: float, costs: bool) -> None:
+    def _within_rates(self, found: Allowance, now: float, costs: bool) -> None:
         record, pace = found.record, self._claims.pace
         if costs and record.tokens_per_minute is not None and (wait_s := found.debt_s(pace, now)) > 0:
             raise _Limited(_too_many_tokens(record, wait_s), found.headers(pace, now))
         if record.requests_per_minute is not None and (wait_s := found.take_request(pace, now)) > 0:
             words = f"This API key may send {record.requests_per_minute:.15g} requests a minute."
             raise _Limited(_too_many(words, wait_s), found.headers(pace, now))
-        # Last, as a place may have to be waited for: whoever gets one needs nothing more.
-        if record.max_concurrent is None:
-            self._claims.count(found.claim)
-            return
-        entered = False
+
+    async def _enter(self, found: Allowance, limit: int, now: float) -> None:
+        pace, entered = self._claims.pace, False
         try:
-            entered = await self._claims.enter(record.sha256, found.claim, record.max_concurrent, now)
+            entered = await self._claims.enter(found.record.sha256, found.claim, limit, now)
         finally:
             if not entered:
                 found.give_back_request(pace)
         if not entered:
-            words = f"This API key has as many requests in flight as it may: {record.max_concurrent}."
+            words = f"This API key has as many requests in flight as it may: {limit}."
             raise _Limited(_too_many(words, 1.0), found.headers(pace, now))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -39,7 +40,9 @@ class OneWorker:
         records = {"a": KeyRecord.model_validate({**RECORD, "requests_per_minute": per_minute, **limits})}
         claims = Claims(self.pace, clock=lambda: 100.0)
         self.table = KeyTable(records, claims=claims)
-        self.rates = SharedLimits(open_client(url, timeout_s=5.0), claims, LOG, timeout_s=5.0, clock=lambda: 100.0)
+        self.now = 100.0
+        client = open_client(url, timeout_s=5.0)
+        self.rates = SharedLimits(client, claims, LOG, timeout_s=5.0, clock=lambda: self.now)
 
     async def ask(self, times: int) -> int:
         """Return how many of so many requests are let through."""
@@ -159,7 +162,7 @@ async def test_a_debt_of_tokens_is_everybodys_and_so_is_what_is_given_back(token
     with pytest.raises(ApiError) as refused:
         await other.table.admit(HEADERS, 100.0)
     assert refused.value.retry_after_s == pytest.approx(190, abs=60)
-    long.settle(0, 100.0)
+    long._allowance.spend_tokens(-200, one.pace, 100.0)
     await one.rates.sync()
     await other.rates.sync()
     assert await other.ask(1) == 1
@@ -194,6 +197,50 @@ async def test_one_that_ends_tells_what_its_last_answers_cost(
         assert float(client.hget(name, "tokens") or 99) == pytest.approx(-6_990, abs=60)
         # A debt is kept until it is paid back.
         assert client.pttl(name) == pytest.approx(7_001_000, abs=60_000)
+
+
+async def test_what_came_back_while_redis_was_away_is_not_owed_when_it_is_back(
+    valkey: PrivateValkey, tokens: tuple[OneWorker, OneWorker]
+) -> None:
+    one, _ = tokens
+    with Redis.from_url(valkey.url) as client:
+        client.execute_command("CLIENT", "PAUSE", "300", "ALL")
+    one.rates._timeout_s = 0.05
+    (await one.table.admit(HEADERS, 100.0)).take_tokens(5_000, 100.0)
+    await one.rates.sync()
+    one.now += 7_200.0
+    await one.rates.sync()
+    (await one.table.admit(HEADERS, one.now)).take_tokens(25, one.now)
+    one.rates._timeout_s = 5.0
+    await one.rates.sync()
+    assert one.pace.shared
+    with Redis.from_url(valkey.url) as client:
+        # Of the time before no more than a burst: 10 less 25 and 10.
+        level = float(client.hget(f"bitgear:rate:tokens:{digest(b'k')}", "tokens") or 99)
+    assert -25.0 <= level <= -15.0
+
+
+async def test_a_worker_knows_of_the_others_before_its_first_request(valkey: PrivateValkey) -> None:
+    worker = OneWorker(valkey.url, workers=2)
+    await worker.rates.start()
+    assert worker.pace.shared
+    await worker.rates.stop()
+
+
+async def test_a_report_that_is_cut_short_is_told_again(
+    valkey: PrivateValkey, two: tuple[OneWorker, OneWorker]
+) -> None:
+    one, _ = two
+    assert await one.ask(1) == 1
+    with Redis.from_url(valkey.url) as client:
+        client.execute_command("CLIENT", "PAUSE", "300", "ALL")
+    report = asyncio.create_task(one.rates.sync())
+    await asyncio.sleep(0.01)
+    report.cancel()
+    await asyncio.wait([report])
+    await one.rates.stop()
+    with Redis.from_url(valkey.url) as client:
+        assert float(client.hget(f"bitgear:rate:{digest(b'k')}", "tokens") or 99) <= 0.0
 
 
 async def test_the_smallest_of_limits_and_the_largest_of_debts_are_no_trouble(

@@ -141,8 +141,9 @@ async def test_tokens_a_minute_are_a_debt_that_is_paid_back() -> None:
     assert (await refused(table, bearer("a"), 29.9)).retry_after_s == pytest.approx(0.1)
     short = await table.admit(bearer("a"), 30.0)
     short.take_tokens(100, 30.0)
-    short.settle(0, 31.0)
-    # Given back whole, and settled once.
+    for _ in range(2):
+        # Given back whole, once.
+        short.settle(0, 31.0)
     short.take_tokens(5, 31.0)
     assert (await table.admit(bearer("a"), 31.0)).headers(31.0)[1] == (b"x-ratelimit-remaining-tokens", b"5")
 
