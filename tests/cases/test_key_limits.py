@@ -91,6 +91,7 @@ async def all_workers_refuse(streams: Streams) -> None:
         streams.cut()
 
 
+@pytest.mark.soak
 async def test_one_limit_for_all_workers_and_no_place_is_lost(tmp_path: Path, redis_url: str) -> None:
     async with ScriptedUpstream("g") as up:
         up.always([Send(HEAD), Send(ROLE), Send(FIRST), Hang()])

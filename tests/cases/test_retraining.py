@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import orjson
+import pytest
 from redis.asyncio import Redis
 
 from router.control.store import ControlStore
@@ -50,6 +51,7 @@ def wrong_at_sums(rng: random.Random) -> Any:
     return choose
 
 
+@pytest.mark.soak
 async def test_pairs_of_answers_become_a_classifier_that_is_explained_and_rolled_back(
     bitgear: Start, redis_url: str
 ) -> None:

@@ -37,6 +37,7 @@ async def load(machines: list[Machine], number: int, seen: list[Seen], done: asy
         seen.append(Seen(began, number, answer.status, policy))
 
 
+@pytest.mark.soak
 async def test_two_machines_agree_within_2_s_under_load_and_remember(tmp_path: Path, redis_url: str) -> None:
     async with ScriptedUpstream("g") as up:
         up.always([Send(json_response(WIRE.answer()))])

@@ -100,6 +100,7 @@ async def worker_process(up: ScriptedUpstream, folder: Path) -> AsyncIterator[st
         await asyncio.wait_for(process.wait(), 20)
 
 
+@pytest.mark.soak
 async def test_case_22_1000_concurrent_streams_where_the_shell_allows_1024_files(
     up: ScriptedUpstream, many_files: None, tmp_path: Path
 ) -> None:
