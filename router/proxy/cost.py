@@ -10,9 +10,16 @@ def expected_cost(outcome: Outcome, question: Question) -> int:
     """Return the prompt's tokens as estimated, and as many generated ones as the group's answers have, the client's
     limit at most. Paths that only pass through: 0, as nobody knows what they compute."""
     facts, endpoint = question.facts, outcome.endpoint
-    if endpoint.generates:
-        return facts.prompt_tokens + facts.output_tokens * outcome.sequences
-    return facts.prompt_tokens if endpoint.one_precision else 0
+    if not (endpoint.generates or endpoint.one_precision):
+        return 0
+    prompt = facts.prompt_tokens
+    if outcome.group is not None:
+        lengths = [variant.max_model_len for variant in outcome.group.variants.values()]
+        longest = max((n for n in lengths if n is not None), default=None)
+        if longest is not None:
+            # What is too long for every variant is refused: until then it must not shut the key out.
+            prompt = min(prompt, longest * outcome.sequences)
+    return prompt + facts.output_tokens * outcome.sequences if endpoint.generates else prompt
 
 
 def cost(outcome: Outcome, expected: float) -> float:

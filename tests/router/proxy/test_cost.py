@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,17 @@ def test_what_is_expected() -> None:
     assert expected_cost(ended(sequences=3), question) == 340
     assert expected_cost(ended(EMBEDDINGS, sequences=3), question) == 40
     assert expected_cost(ended(OTHER), question) == 0
+
+
+def test_no_more_is_expected_of_a_prompt_than_any_variant_takes() -> None:
+    question = Question(None, FACTS, {}, 40.0, None)  # type: ignore[arg-type]
+    short, long, unknown = (SimpleNamespace(max_model_len=n) for n in (5, 30, None))
+    for variants, tokens in (({"a": short, "b": long, "c": unknown}, 130), ({"c": unknown}, 140), ({"a": short}, 105)):
+        assert expected_cost(ended(group=SimpleNamespace(variants=variants)), question) == tokens
+    group = SimpleNamespace(variants={"b": long})
+    assert expected_cost(ended(EMBEDDINGS, group=group), question) == 30
+    # Several prompts may be longer together.
+    assert expected_cost(ended(EMBEDDINGS, group=group, sequences=2), question) == 40
 
 
 def test_what_computes_nothing_costs_nothing() -> None:
