@@ -188,14 +188,22 @@ for _action in ("add", "remove", "drain", "undrain"):
     _replica(_action)
 
 
+_LIMITS = {
+    "requests_per_minute": "requests a minute",
+    "tokens_per_minute": "tokens a minute",
+    "max_concurrent": "at once",
+}
+
+
 @key_commands.command("list")
 def keys_list(url: UrlOption = None, token: TokenOption = None, config: ConfigOption = None) -> None:
-    """List the keys; the keys themselves are kept nowhere."""
+    """List the keys and their limits; the keys themselves are kept nowhere."""
     for one in operator(url, token, config).ask("GET", "/admin/keys"):
         expired = one["expires"] is not None and one["expires"] <= time.time()
         state = "disabled" if one["disabled"] else "expired" if expired else "active"
         typer.echo(
             f"{one['name']:<24} {state:<9} {one['source']:<5} {one['tenant'] or '-':<16} {one['groups'] or 'all groups'}"
+            + "".join(f"  {words} {one[name]:.15g}" for name, words in _LIMITS.items() if one[name] is not None)
         )
 
 
@@ -260,7 +268,7 @@ def keys_limit(
     if not body:
         fail("name a limit: --requests-per-minute, --tokens-per-minute or --max-concurrent", BAD_INPUT)
     found = operator(url, token, config).ask("PATCH", f"/admin/keys/{quote(name, safe='')}", body=body)
-    typer.echo("  ".join(f"{field}: {found[field] or 'no limit'}" for field in limits))
+    typer.echo("  ".join(f"{words}: {found[field] or 'no limit'}" for field, words in _LIMITS.items()))
 
 
 @key_commands.command("revoke")

@@ -65,13 +65,16 @@ def test_what_is_printed(admin: FakeAdmin) -> None:
     assert admin.asked[-1].body["tokens_per_minute"] == 5000
     admin.answer = {"requests_per_minute": 60, "tokens_per_minute": None, "max_concurrent": None}
     said = run(admin, "keys", "limit", "a", "--requests-per-minute", "60", "--tokens-per-minute", "0")
-    assert said == "requests_per_minute: 60  tokens_per_minute: no limit  max_concurrent: no limit\n"
+    assert said == "requests a minute: 60  tokens a minute: no limit  at once: no limit\n"
     assert admin.asked[-1][:2] == ("PATCH", "/admin/keys/a")
     assert admin.asked[-1].body == {"requests_per_minute": 60, "tokens_per_minute": None}
     assert body["expires"] == pytest.approx(time.time() + 2 * 86_400, abs=60)
-    keys = {"disabled": False, "source": "api", "tenant": "", "groups": []}
+    limits = {"requests_per_minute": None, "tokens_per_minute": 200_000, "max_concurrent": 3}
+    keys = {"disabled": False, "source": "api", "tenant": "", "groups": [], **limits}
     admin.answer = [{"name": "old", "expires": 1.0, **keys}, {"name": "new", "expires": None, **keys}]
-    assert [line.split()[1] for line in run(admin, "keys", "list").splitlines()] == ["expired", "active"]
+    lines = run(admin, "keys", "list").splitlines()
+    assert [line.split()[1] for line in lines] == ["expired", "active"]
+    assert all(line.endswith("all groups  tokens a minute 200000  at once 3") for line in lines)
 
 
 def test_wrong_words_are_refused_before_anything_is_asked(admin: FakeAdmin) -> None:
