@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-# Processes of the fast tests.
-JOBS ?= 2
+# Processes of the fast tests: they wait a good deal, so one more than two cores.
+JOBS ?= 3
 
 # Hundreds of processes start in the tests: each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE =
