@@ -221,7 +221,7 @@ async def cluster(launch: Any) -> list[int]:
     ports = [free_port() for _ in range(3)]
     for port in ports:
         # The bus's port would be 10,000 higher, which may be none.
-        own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "2000")
+        own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "15000")
         launch("--port", str(port), *own, "--cluster-require-full-coverage", "no")
     for n, port in enumerate(ports):
         await until(lambda port=port: answers(port), 20)  # type: ignore[misc]
@@ -233,7 +233,8 @@ async def cluster(launch: Any) -> list[int]:
             bus = buses(port)
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
     for port in ports:
-        await until(lambda port=port: slots_known(port) == 16384, 30)  # type: ignore[misc]
+        # One that knows all slots may still refuse every command for the time that a cluster takes to agree.
+        await until(lambda port=port: slots_known(port) == 16384 and serves(port), 30)  # type: ignore[misc]
     return ports
 
 
@@ -246,6 +247,12 @@ def slots_known(port: int) -> int:
     with Redis(port=port) as client:
         rows = client.execute_command("CLUSTER", "SLOTS")
     return sum(int(row[1]) - int(row[0]) + 1 for row in (rows.values() if isinstance(rows, dict) else rows))
+
+
+def serves(port: int) -> bool:
+    with Redis(port=port) as client:
+        told = client.execute_command("CLUSTER", "INFO")
+    return b"cluster_state:ok" in bytes(told)
 
 
 def keys_at(port: int) -> int:
