@@ -121,8 +121,12 @@ def _stat(path: Path, *keys: str) -> int:
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path).strip()
-    return int(text) if text.isdigit() else None
+    return _whole(_read(path).strip())
+
+
+def _whole(text: str) -> int | None:
+    # Neither superscripts, which are digits too, nor more of them than Python reads.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _read(path: Path) -> str:
@@ -149,10 +153,13 @@ def parse_gpus(lines: Iterable[str], visible: str | None = None) -> tuple[Gpu, .
     gpus = []
     for line in lines:
         parts = [p.strip() for p in line.split(",")]
+        if len(parts) != 4:
+            continue
+        index, total, free = _whole(parts[0]), _whole(parts[2]), _whole(parts[3])
         # "[N/A]" stands for memory that the driver does not report (shared-memory machines).
-        if len(parts) == 4 and parts[0].isdigit() and parts[2].isdigit() and parts[3].isdigit():
-            gpus.append(Gpu(int(parts[0]), parts[1], int(parts[2]) / 1024, int(parts[3]) / 1024))
-    if visible is None or (visible and not visible.replace(",", "").isdigit()):
+        if index is not None and total is not None and free is not None:
+            gpus.append(Gpu(index, parts[1], total / 1024, free / 1024))
+    if visible is None:
         return tuple(gpus)
-    wanted = [int(v) for v in visible.split(",") if v]
-    return tuple(g for g in gpus if g.index in wanted)
+    wanted = [_whole(part.strip()) for part in visible.split(",") if part.strip()]
+    return tuple(gpus) if None in wanted else tuple(g for g in gpus if g.index in wanted)

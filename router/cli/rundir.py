@@ -35,7 +35,7 @@ def run_folder(home: Path) -> Iterator[Path]:
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not lives(int(owner)):
+        if owner.isdecimal() and not lives(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

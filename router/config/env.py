@@ -56,7 +56,7 @@ def apply(data: object, override: Override) -> tuple[object, Problem | None]:
         data = [] if isinstance(head, int) else {}
     deeper = Override(override.variable, rest, override.value)
     if isinstance(data, list):
-        index = int(head) if str(head).isdigit() and len(str(head)) < 7 else -1
+        index = int(head) if str(head).isdecimal() and len(str(head)) < 7 else -1
         if not 0 <= index <= len(data):
             hint = f"the list has {len(data)} items, counted from 0"
             return data, Problem(Origin(override.variable), "", f"the index {head}", "an index of the list", hint)

@@ -204,7 +204,7 @@ def _sweep(parent: Path) -> None:
     """
     for folder in parent.glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not lives(int(owner)) and not _pong(folder / _SOCKET, _POLL_S * 10):
+        if owner.isdecimal() and not lives(int(owner)) and not _pong(folder / _SOCKET, _POLL_S * 10):
             with contextlib.suppress(OSError):
                 if all(path.name == _SOCKET for path in folder.iterdir()):
                     (folder / _SOCKET).unlink(missing_ok=True)

@@ -322,7 +322,9 @@ MESSAGE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(more=st.dictionaries(KEYS, JSON, max_size=4), messages=st.lists(MESSAGE, max_size=3) | JSON)
 def test_case_29_no_valid_json_makes_a_500(more: dict[str, Any], messages: Any) -> None:
     from router.proxy.errors import ApiError

@@ -84,7 +84,8 @@ def test_gpus_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "indices"), [(None, [0, 1]), ("1", [1]), ("", []), ("0,1", [0, 1]), ("GPU-3f2a", [0, 1])]
+    ("visible", "indices"),
+    [(None, [0, 1]), ("1", [1]), ("", []), ("0,1", [0, 1]), ("GPU-3f2a", [0, 1]), ("²", [0, 1]), ("1, ", [1])],
 )
 def test_visible_devices_count(visible: str | None, indices: list[int]) -> None:
     assert [g.index for g in parse_gpus(SMI, visible)] == indices

@@ -298,7 +298,9 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(text=st.one_of(st.text(), st.text(alphabet="ab:-[]{}&*!|>'\"%@`#?, \n\t<=0~\\xU"), trees.map(yaml.safe_dump)))
 @example(text='"\\UFFFFFFFF"')
 @example(text="%YAML 99999999999999999999.1\n---\na: b")
@@ -312,7 +314,9 @@ def test_any_text_gives_a_config_or_a_config_error(tmp_path: Path, text: str) ->
     only_config_errors(path, {})
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(raw=st.binary(max_size=200))
 def test_any_bytes_give_a_config_or_a_config_error(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "any.yaml"

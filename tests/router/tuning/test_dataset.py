@@ -144,7 +144,9 @@ async def test_the_newest_within_time_and_limit(server: PrivateValkey, redis: Re
     assert (await read(server, since=time.time() + 60)).records == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.sampled_from(sorted(event("x"))), st.sampled_from((None, "x", -1, [], {}, [[1]], 7e999)))
 async def test_broken_entries_are_counted_and_stop_nothing(
     server: PrivateValkey, redis: Redis, name: str, value: Any
