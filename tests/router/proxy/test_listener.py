@@ -13,7 +13,8 @@ import pytest
 from router.proxy import listener
 from tests.conftest import Bitgear, until
 from tests.support.client import RawClient, chat, fetch
-from tests.support.upstream import Hang, ScriptedUpstream
+from tests.support.upstream import Hang, ScriptedUpstream, Send
+from tests.support.wire import ChatWire, response
 
 Start = Callable[..., Awaitable[Bitgear]]
 
@@ -62,11 +63,8 @@ async def test_what_is_not_http_is_refused_in_openais_format(bitgear: Start, up:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/mod"])
-async def test_a_head_that_never_is_whole_is_given_up(
-    bitgear: Start, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(listener, "HEAD_S", 0.2)
-    gear = await bitgear({"fp16": up.url})
+async def test_a_head_that_never_is_whole_is_given_up(bitgear: Start, up: ScriptedUpstream, sent: bytes) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
     assert (await raw(gear.url, sent)).startswith(b"HTTP/1.1 408 ")
 
 
@@ -260,3 +258,56 @@ async def test_a_body_is_never_taken_for_the_next_request(bitgear: Start, up: Sc
     # One without a body is a request like any other, too.
     found = await answers(gear.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer] + b"\r\n")
     assert [answer[:3] for answer in found] == [b"200", b"404"]
+
+
+async def closed(client: RawClient) -> bytes:
+    """Return what a connection brings until its end."""
+    got = b""
+    while piece := await client.receive():
+        got += piece
+    return got
+
+
+async def test_empty_lines_after_an_answer_keep_no_connection(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/v1/models")
+        await client.answer()
+        await client.send(b"\r\n")
+        assert await closed(client) == b""
+
+
+@pytest.mark.parametrize(
+    ("framing", "piece"), [(b"content-length: 1000", b"a"), (b"transfer-encoding: chunked", b"5;a")]
+)
+async def test_a_body_that_comes_after_its_answer_has_an_end(
+    bitgear: Start, up: ScriptedUpstream, framing: bytes, piece: bytes
+) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
+    async with RawClient(gear.url) as client:
+        await client.send(b"POST /none-such HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n\r\n")
+        assert (await client.answer()).status == 404
+        await client.send(piece)
+        assert await closed(client) == b""
+
+
+async def test_a_kept_connection_closes_after_the_time_configured(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"keep_alive_s": 1}})
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/v1/models")
+        await client.answer()
+        assert await closed(client) == b""
+
+
+async def test_what_is_no_http_behind_a_waiting_request_does_not_get_into_a_stream(
+    bitgear: Start, up: ScriptedUpstream
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    first, *rest = response(ChatWire("g").stream(["one", "two"]))
+    up.always([Send(first + rest[0] + rest[1]), Hang()])
+    async with RawClient(gear.url) as client:
+        await client.request("POST", "/v1/chat/completions", chat(model="g", stream=True))
+        await client.read_until(lambda body: b"one" in body)
+        await client.send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\nno http\r\n\r\n")
+        assert await closed(client) == b""
+    await until(lambda: gear.worker.app.inflight == 0)
