@@ -95,7 +95,7 @@ async def test_a_client_that_leaves_after_a_large_body_is_seen_to_leave(bitgear:
         await client.request("POST", "/v1/chat/completions", chat("x" * 1_000_000, model="g"))
         exchange = await up.exchange()
         client.close()
-        await asyncio.wait_for(exchange.closed.wait(), 5)
+        await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_who_asks_after_the_end_is_told_soon_and_who_asks_no_more_is_not(
@@ -146,13 +146,13 @@ async def test_an_answers_head_comes_in_one_piece_with_what_follows(bitgear: Sta
     assert first.partition(b"\r\n\r\n")[2].startswith(b'{"object":"list"')
     # HEAD has nothing that follows, and an expected 100 comes before the body was sent.
     writer.write(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
-    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200 ")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).startswith(b"HTTP/1.1 200 ")
     body = json.dumps(chat(model="g")).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
     writer.write(head % len(body))
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
-    assert (await asyncio.wait_for(reader.read(65536), 5)).startswith(b"HTTP/1.1 200 ")
+    assert (await asyncio.wait_for(reader.read(65536), 60)).startswith(b"HTTP/1.1 200 ")
     writer.close()
 
 
@@ -168,7 +168,7 @@ async def test_what_stands_in_trailers_is_no_header(bitgear: Start, up: Scripted
     # The head has been taken by now; had it come with the head, this would be refused.
     await asyncio.sleep(0.05)
     writer.write(b"0\r\nx-bitgear-precision: none-such\r\nlast: 1\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.readuntil(b"\r\n")
     writer.close()
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -186,10 +186,10 @@ async def test_endless_trailers_are_cut_off_before_they_hold_the_loop(
     path = b"/none-such" if answered else b"/v1/chat/completions"
     writer.write(CHUNKED.replace(b"/v1/chat/completions", path) + b"\r\n" + body + b"0\r\nx-long: ")
     if answered:
-        assert (await asyncio.wait_for(reader.readuntil(b"}}"), 5)).startswith(b"HTTP/1.1 404 ")
+        assert (await asyncio.wait_for(reader.readuntil(b"}}"), 60)).startswith(b"HTTP/1.1 404 ")
     sent, ended = 0, asyncio.create_task(reader.read())
     with contextlib.suppress(OSError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sent < 400 * 65536 and not ended.done():
                 writer.write(b"a" * 65536)
                 sent += 65536
@@ -223,7 +223,7 @@ async def answers(url: str, *pieces: bytes) -> list[bytes]:
         writer.write(piece)
         await asyncio.sleep(0.05)
     writer.write(b"GET /v1/models/last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         got = await reader.read()
     writer.close()
     return got.split(b"HTTP/1.1 ")[1:]
