@@ -153,8 +153,7 @@ class Worker:
             tokens,
             people_of(config.admin, log),
         )
-        drain_s = config.server.drain_s
-        self._servers = [server_of(self.app, drain_s), server_of(self.admin, drain_s)]
+        self._servers = [server_of(self.app, config.server), server_of(self.admin, config.server)]
 
     @property
     def serving(self) -> Serving:

@@ -27,6 +27,9 @@ from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.store.valkey import PrivateValkey
 from router.worker import Worker
+from tests.support.held_up import pytest_runtest_protocol
+
+__all__ = ["pytest_runtest_protocol"]
 
 TOKEN = "the-operators-token"
 FAST = {
@@ -120,7 +123,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until `condition` holds; fail the test after `seconds`."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -164,7 +167,7 @@ async def running(
     task = asyncio.create_task(worker.serve(api, admin))
     try:
         if wait:
-            await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas), 20)
+            await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas))
         yield Bitgear(url, admin_url.replace("//", f"//tester:{TOKEN}@"), worker)
     finally:
         worker.stop()

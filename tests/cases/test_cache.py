@@ -466,7 +466,7 @@ async def test_a_call_ends_at_once_when_nobody_waits_any_more(
         await until(lambda: left(gear) == 1)
         assert not call.closed.is_set()
         second.close()
-        await asyncio.wait_for(call.closed.wait(), 2)
+        await asyncio.wait_for(call.closed.wait(), 60)
     await until(lambda: gear.worker.app.inflight == 0)
     assert len(up.exchanges) == 1
 
@@ -498,7 +498,7 @@ async def test_who_leaves_takes_nobody_in_another_worker_along(
         await first.request("POST", CHAT_PATH, question("alone"))
         call = await up.exchange(1)
         first.close()
-        await asyncio.wait_for(call.closed.wait(), 2)
+        await asyncio.wait_for(call.closed.wait(), 60)
         # The last one there goes: soon after.
         await first.connect()
         await first.request("POST", CHAT_PATH, question("both"))
@@ -510,7 +510,7 @@ async def test_who_leaves_takes_nobody_in_another_worker_along(
         await until(lambda: left(one) == 1)
         assert not call.closed.is_set()
         last.close()
-        await asyncio.wait_for(call.closed.wait(), 5)
+        await asyncio.wait_for(call.closed.wait(), 60)
 
 
 async def test_after_an_answer_that_cannot_be_shared_all_ask_at_once(
@@ -636,7 +636,7 @@ async def test_vectors_are_only_taken_at_the_highest_precision(
     gear = await started(
         bitgear, redis_url, {"fp16": up.url, "int8": other.url}, config={"thresholds": {"int8": 1.0}}, wait=False
     )
-    await until(lambda: all(r.ready for v in gear.worker.fleet.variants() for r in v.replicas), 20)
+    await until(lambda: all(r.ready for v in gear.worker.fleet.variants() for r in v.replicas))
     vectors = b'{"object":"list","model":"g","data":[{"index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":4,"total_tokens":4}}'
     up.always([Send(json_response(vectors))])
     other.always([Send(json_response(vectors))])

@@ -60,7 +60,7 @@ async def ask(gear: Bitgear, text: str = "2+2?", **more: Any) -> tuple[str, floa
 
 
 async def state(gear: Bitgear, wanted: str) -> None:
-    await until(lambda: gear.worker.caching.store.state == wanted, 15)
+    await until(lambda: gear.worker.caching.store.state == wanted)
 
 
 async def test_starts_without_redis_and_finds_it_later(

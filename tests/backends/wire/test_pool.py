@@ -133,7 +133,7 @@ async def test_an_unfinished_answer_is_never_reused(up: ScriptedUpstream) -> Non
     pool.release(connection)
     assert pool.idle == 0
     exchange = await up.exchange()
-    await asyncio.wait_for(exchange.closed.wait(), 1)
+    await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_a_connection_that_the_server_wants_closed_is_closed(up: ScriptedUpstream) -> None:

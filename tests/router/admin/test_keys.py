@@ -83,7 +83,7 @@ async def test_limits_are_shown_and_changed(operator: Operator) -> None:
     # What is not named stays.
     changed = await operator("PATCH", "/admin/keys/app", {"tokens_per_minute": 10**9, "max_concurrent": None})
     assert (changed.json()["tokens_per_minute"], await shown()) == (10**9, (600, 10**9, None))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await ask(operator, key) != 200:
             await asyncio.sleep(0.02)
     await operator("PATCH", "/admin/keys/app", {"disabled": True})
@@ -161,7 +161,7 @@ async def test_one_key_is_one_tenant_whatever_else_it_sends(
     for headers in (own, own + other, [*own, *own, *other]):
         answer = await fetch(operator.gear.url, "/v1/chat/completions", chat(model="g"), headers)
         assert answer.status == 200
-    async with asyncio.timeout(10), Redis.from_url(redis_url) as client:
+    async with asyncio.timeout(60), Redis.from_url(redis_url) as client:
         while len(events := await client.xrange("bitgear:events")) < 3:
             await asyncio.sleep(0.02)
     assert len({json.loads(fields[b"event"])["tenant"] for _, fields in events}) == 1

@@ -115,7 +115,7 @@ async def test_answers_that_are_late_wrong_or_too_many_end_it(answer: bytes, why
         link = await connect(address, 0.2, lambda reason, hung: lost.append((reason, hung)))
         futures = [link.call("GET", "a")]
         await asyncio.wait(futures, timeout=5)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not lost:
                 await asyncio.sleep(0.01)
         assert lost[0][0].startswith(why)
@@ -180,7 +180,7 @@ async def test_writes_that_nobody_waits_for_go_with_the_next_command(monkeypatch
     assert pieces[1:] == [pack(("SET", "a", 1)) + pack(("SET", "b", 2)) + pack(("GET", "a"))]
     link.send(("SET", "c", 3))
     link.end("stopped", False)
-    await until(lambda: pieces[2:] == [pack(("SET", "c", 3))], 5)
+    await until(lambda: pieces[2:] == [pack(("SET", "c", 3))])
     listening.close()
 
 
@@ -188,5 +188,5 @@ async def test_writes_that_nobody_waits_for_go_alone_after_a_moment(valkey: Priv
     link = await connect(parse_address(valkey.url), 5, nothing)
     written = link.send(("SET", "alone", 1))
     assert written is not None
-    assert await asyncio.wait_for(written, 5) == b"OK"
+    assert await asyncio.wait_for(written, 60) == b"OK"
     link.end("done", False)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 
-def until(condition: Callable[[], bool], deadline_s: float = 30) -> None:
+def until(condition: Callable[[], bool], deadline_s: float = 60) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"
@@ -49,7 +49,7 @@ class Running:
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def ended(self, number: signal.Signals | None, deadline_s: float = 30) -> int:
+    def ended(self, number: signal.Signals | None, deadline_s: float = 60) -> int:
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(deadline_s)

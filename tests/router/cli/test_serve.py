@@ -91,7 +91,7 @@ async def one_request(api: str, pause_s: float) -> str:
         await asyncio.sleep(pause_s)
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
         writer.write(head % len(REQUEST) + REQUEST)
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 60)
     except OSError as error:
         return type(error).__name__
     finally:

@@ -59,7 +59,7 @@ async def test_a_message_is_enough(store: ControlStore, valkey: PrivateValkey) -
     one = Follower(open_store(valkey.url, password=None, timeout_s=5), applied, LOG, poll_s=3600)
     await one.start()
     version = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         # Whether it listens yet, nobody can see.
         while not applied.versions:
             version = (await store.publish(ControlDocument(), expected=version)).version

@@ -197,7 +197,7 @@ async def test_what_is_let_in_before_it_is_claimed_is_one_request_for_each_worke
     at_once = [idle.enter(12) for _ in range(2)]
     with pytest.raises(StopIteration):
         at_once[0].send(None)
-    assert not await asyncio.wait_for(at_once[1], 5)
+    assert not await asyncio.wait_for(at_once[1], 60)
     assert (idle.claim.running, other.claim.running) == (1, 12)
     # With its next request the other one hears of it too: now one has to end before another enters.
     other.leave()

@@ -48,7 +48,7 @@ async def running(
         await sink.stop(0.5)
 
 
-async def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], deadline_s: float = 60) -> None:
     async with asyncio.timeout(deadline_s):
         while not condition():
             await asyncio.sleep(0.01)
