@@ -109,7 +109,7 @@ def calibrate(
             )
             try:
                 made = calibrated(listed, full, others, journal, out, options, judged=verdicts, feedback=said)
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 fail(str(error))
     except (JournalError, SendError) as error:
         fail(str(error))
