@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SERVE = """
@@ -63,7 +64,8 @@ fleet = Fleet(Runtime(variants=(spec,)), {}, {"int8": 0.2})
 group = fleet.groups["g"]
 variant = group.variants["int8"]
 metrics = Metrics(Path(sys.argv[1]))
-now = time.monotonic()
+now = float(sys.argv[3])
+time.monotonic = lambda: now
 for i in range(int(sys.argv[2])):
     metrics.finished(
         Outcome(str(i), CHAT, began=now - 1, ended=now, status=200, group=group, variant=variant, usage=Usage(5, 30),
@@ -77,9 +79,9 @@ print(metrics.expose().decode())
 """
 
 
-def windows(folder: Path, requests: int) -> tuple[str, str]:
+def windows(folder: Path, requests: int, now: float) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", WINDOWS, str(folder), str(requests)],
+        [sys.executable, "-c", WINDOWS, str(folder), str(requests), str(now)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
         capture_output=True,
         text=True,
@@ -91,8 +93,9 @@ def windows(folder: Path, requests: int) -> tuple[str, str]:
 
 
 def test_case_24_sliding_windows_of_several_workers_add_up(tmp_path: Path) -> None:
-    assert windows(tmp_path, 2)[0] == "{'10s': 60, '1m': 60, '5m': 60}"
-    first, text = windows(tmp_path, 3)
+    now = time.monotonic()
+    assert windows(tmp_path, 2, now)[0] == "{'10s': 60, '1m': 60, '5m': 60}"
+    first, text = windows(tmp_path, 3, now)
     assert first == "{'10s': 150, '1m': 150, '5m': 150}"
     place = 'group="g",replica="0",scenario="batch",variant="int8"'
     assert f'bitgear_window_completion_tokens_per_second{{{place},window="10s"}} 15.0' in text.replace(
