@@ -88,11 +88,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONG))
 
 
+def pytest_collection() -> None:
+    """Look after no garbage while hundreds of modules are imported: next to nothing of them is any."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Look after garbage as a worker's process does: what was imported is never searched, and what is young seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

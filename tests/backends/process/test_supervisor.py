@@ -116,7 +116,8 @@ async def test_a_long_life_begins_the_count_anew(tmp_path: Path) -> None:
 async def test_a_killed_engine_comes_back(tmp_path: Path, tree: Tree) -> None:
     listener = Listener()
     spec = _spec(argv=tuple(tree.argv()))
-    async with Supervisor([spec], logs=tmp_path, on_change=listener, backoff=QUICK) as supervisor:
+    # The daemon ignores SIGTERM: it is given the grace whole, twice.
+    async with Supervisor([spec], logs=tmp_path, on_change=listener, backoff=QUICK, grace_s=1) as supervisor:
         first = await asyncio.to_thread(tree.wait_up)
         guarded = supervisor.states()["g@int4/0"].pid
         assert guarded is not None

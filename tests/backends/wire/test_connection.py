@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -293,3 +295,45 @@ async def test_an_answer_in_ever_so_many_pieces_is_no_endless_head(
         pieces += [Send(b"3\r\n"), Sleep(0.001), Send(b"abc\r\n"), Sleep(0.001)]
     connection = await ask(up, [*pieces, Send(b"0\r\n\r\n")])
     assert await connection.read_all(1000) == b"{}" + b"abc" * 100
+
+
+ASK = """
+import asyncio, sys
+import uvloop
+from backends.wire import Limits, Pool
+
+async def main():
+    limits = Limits(5, 0.5, 0.5, 20)
+    connection = await Pool(sys.argv[1]).request(b"POST", b"/v1/x", [], b"{}", limits)
+    if sys.argv[2] == "between":
+        while connection.headers is None:
+            await connection.wait()
+        connection.between_tokens()
+    print("waits", flush=True)
+    print(await connection.read_all(1000))
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("late", ["first", "between"])
+async def test_a_process_that_stood_still_reads_what_came_meanwhile(up: ScriptedUpstream, late: str) -> None:
+    head, *rest = response([SAID, b"three"], "length")
+    go = asyncio.Event()
+    up.enqueue([Send(head), Wait(go), *sends(rest)] if late == "between" else [Wait(go), Send(head), *sends(rest)])
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ASK, up.url, late), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    exchange = await up.exchange(timeout=30)
+    assert asking.stdout is not None
+    assert await asyncio.wait_for(asking.stdout.readline(), 30) == b"waits\n"
+    # It is in the kernel now, and not in a turn of its loop.
+    await asyncio.sleep(0.05)
+    asking.send_signal(signal.SIGSTOP)
+    go.set()
+    await up.until(exchange.done.is_set)
+    # Its limit is over when it goes on: a machine that was suspended.
+    await asyncio.sleep(0.6)
+    asking.send_signal(signal.SIGCONT)
+    out, wrong = await asyncio.wait_for(asking.communicate(), 30)
+    assert out.strip() == repr(SAID + b"three").encode(), wrong.decode()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import openai
+import pytest
 from typer.testing import CliRunner
 
 from router.cli.main import app
@@ -61,6 +62,17 @@ def test_launched_kinds_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["serve", "--config", str(path)])
     assert result.exit_code == 2
     assert "g@int4 is of kind vllm" in result.output
+
+
+def test_a_home_in_which_nothing_can_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITGEAR_LOCAL__HOME", str(tmp_path))
+    (tmp_path / "logs").write_text("a file in the folder's place")
+    path = tmp_path / "a.yaml"
+    path.write_text(FILE % (("http://127.0.0.1:9",) * 3))
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--port", "0", "--admin-port", "0"])
+    assert result.exit_code == 2
+    assert "local.home: cannot write in" in result.output
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_serves_without_its_servers_and_without_redis(bitgear: Callable[..., Running], tmp_path: Path) -> None:

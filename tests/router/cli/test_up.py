@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_does_not_wait_for_requests(bitgear: Start, tmp_path: Pa
     path = tmp_path / "slow.yaml"
     path.write_text(
         "server: {drain_s: 300}\n"
-        "groups: {one: {backends: [{precision: int4, kind: simulator, simulator: {slowdown: 100}}]}}"
+        "groups: {one: {backends: [{precision: int4, kind: simulator, simulator: {slowdown: 10}}]}}"
     )
     one = bitgear("up", "--config", str(path), "--port", "0", "--admin-port", "0")
     api = api_of(one.until_says("Ctrl-C ends it.", 120))

@@ -112,3 +112,26 @@ async def test_kill_ends_a_worker_that_will_not(tmp_path: Path, fds: tuple[int, 
     async with asyncio.timeout(60):
         await stopping
     assert workers.pids() == []
+
+
+async def test_a_worker_that_the_system_cannot_start_now_is_started_later(
+    tmp_path: Path, fds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+    workers, said = make(tmp_path, fds, "import time; time.sleep(1000)")
+    good, workers._argv = workers._argv, [str(tmp_path / "none-such")]
+    workers.start()
+    await until(lambda: len(said) >= 2)
+    assert "worker 0 cannot be started: " in said[0]
+    workers._argv = good
+    await until(lambda: len(workers.pids()) == 1)
+    await workers.stop(0.1)
+
+
+async def test_a_worker_whose_log_cannot_be_opened_runs_without(tmp_path: Path, fds: tuple[int, int]) -> None:
+    workers, said = make(tmp_path, fds, "import time; time.sleep(1000)")
+    (tmp_path / "0.log").mkdir()
+    workers.start()
+    await until(lambda: len(workers.pids()) == 1)
+    assert "no log in" in said[0]
+    await workers.stop(0.1)
