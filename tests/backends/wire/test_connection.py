@@ -18,6 +18,8 @@ from backends.wire.connection import HIGH_WATER
 from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import chunk, json_response, response, response_head, split
 
+pytestmark = pytest.mark.timing
+
 LONG = Limits(5, 5, 5, 5)
 SAID = b"event one\n\nevent two\n\n"
 
