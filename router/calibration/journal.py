@@ -56,7 +56,7 @@ class Journal:
             try:
                 record = json.loads(line)
                 self._records[record["key"]] = record
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 self._file.close()
                 raise JournalError(f"{self.path}:{number}: not a line of a journal") from None
             good += len(line)

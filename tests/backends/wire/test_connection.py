@@ -20,6 +20,8 @@ from tests.conftest import until
 from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import chunk, json_response, response, response_head, split
 
+pytestmark = pytest.mark.timing
+
 LONG = Limits(5, 5, 5, 5)
 SAID = b"event one\n\nevent two\n\n"
 

@@ -134,6 +134,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
 async def test_an_answer_that_lay_there_while_the_loop_was_busy_is_not_late() -> None:
     """Timers are seen before sockets: a worker that was busy for longer than the timeout still has a good connection."""
     listening = socket.create_server(("127.0.0.1", 0))
+    answered = threading.Event()
 
     def serve() -> None:
         client, _ = listening.accept()
@@ -143,6 +144,7 @@ async def test_an_answer_that_lay_there_while_the_loop_was_busy_is_not_late() ->
             while client.recv(100):
                 time.sleep(0.05)
                 client.sendall(b"+OK\r\n")
+                answered.set()
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
@@ -152,7 +154,9 @@ async def test_an_answer_that_lay_there_while_the_loop_was_busy_is_not_late() ->
     )
     answer = link.call("GET", "a")
     await asyncio.sleep(0.01)
+    # Busy for longer than the timeout, and until the answer lies there.
     time.sleep(0.5)
+    assert answered.wait(60)
     assert await answer == b"OK"
     assert lost == []
     link.end("done", False)

@@ -96,7 +96,7 @@ async def test_stop_waits_for_a_worker_that_drains(tmp_path: Path, fds: tuple[in
     workers, said = make(tmp_path, fds, program)
     workers.start()
     await until(lambda: (tmp_path / "0.log").exists() and "up" in (tmp_path / "0.log").read_text())
-    await workers.stop(10)
+    await workers.stop(60)
     assert (tmp_path / "drained").exists()
     assert said == []
 

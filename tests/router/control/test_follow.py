@@ -35,7 +35,7 @@ class Applied:
 def follower(
     url: str | None, apply: Callable[[ControlDocument], Awaitable[None]], file: Path | None = None
 ) -> Follower:
-    store = open_store(url, password=None, timeout_s=0.5) if url else None
+    store = open_store(url, password=None, timeout_s=5) if url else None
     return Follower(store, apply, LOG, file=file, poll_s=0.05)
 
 

@@ -22,6 +22,8 @@ from router.store.client import open_client
 from router.store.valkey import PrivateValkey
 from tests.conftest import until
 
+pytestmark = pytest.mark.timing
+
 KEY = digest(b"k")
 LOG = logging.getLogger("bitgear")
 

@@ -63,6 +63,7 @@ def pause(replica: Replica) -> float:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.timing
 async def test_case_18_an_overloaded_replica_is_left_alone_and_another_takes_over_at_once(
     bitgear: Start, ups: list[ScriptedUpstream], status: int, stream: bool
 ) -> None:

@@ -41,7 +41,7 @@ from tests.router.decision.draws import draw_inputs
 
 CONFIG: dict[str, Any] = {
     "exploration": {"share": 0.2, "max_risk": 0.3},
-    "thresholds": {"int8": 0.003, "int4": 0.05},
+    "thresholds": {"int8": 0.003, "int4": 0.9},
     "scenarios": {"realtime": {"ttft_ms": 50.0}},
 }
 RECOMMENDED = classifier.load().thresholds
