@@ -10,7 +10,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +24,10 @@ from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from classifier.artefact import FOLDER, Artefact, read
-from router.admin.app import build_admin_app
+from router.admin.app import build_admin_app, build_routes
+from router.admin.auth import Tokens
+from router.admin.context import Admin
+from router.admin.holder import Holders
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.store.valkey import PrivateValkey
@@ -48,22 +53,36 @@ settings.register_profile(
 settings.load_profile("bitgear")
 
 
-class _WhenAsked:
-    """The admin application, built for the first request to it: most tests send none, and its routes take a while."""
+_ADMIN: ContextVar[Admin] = ContextVar("admin")
+"""Of the worker whose admin address is asked."""
 
-    def __init__(self, *parts: Any) -> None:
-        self._parts = parts
-        self._app: Any = None
+
+class _Asked:
+    """Stands for the one that is asked, in the routes that all workers of the process share."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_ADMIN.get(), name)
+
+
+class _SharedRoutes:
+    """A worker's admin application, whose routes were built once for all workers: that takes a tenth of a second."""
+
+    def __init__(self, admin: Admin, tokens: Tokens, people: Holders | None = None) -> None:
+        self._admin = admin
+        self._app = build_admin_app(admin, tokens, people)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self._app is None:
-            self._app = build_admin_app(*self._parts)
+        _ADMIN.set(self._admin)
         await self._app(scope, receive, send)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_workers() -> Iterator[None]:
-    """Hundreds of workers start in one process: the classifiers that are shipped are read once for all of them."""
+    """Hundreds of workers start in one process: the classifiers that are shipped are read once for all of them.
+
+    So are the admin API's routes built.
+    """
+    shared = cache(lambda: build_routes(_Asked()))  # type: ignore[arg-type]
     once: dict[Path, Artefact] = {}
 
     def read_once(path: Path) -> Artefact:
@@ -75,7 +94,8 @@ def _quick_workers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("classifier.scoring.read", read_once)
-        patch.setattr("router.worker.build_admin_app", _WhenAsked)
+        patch.setattr("router.admin.app.build_routes", lambda _: shared())
+        patch.setattr("router.worker.build_admin_app", _SharedRoutes)
         yield
 
 

@@ -68,8 +68,8 @@ async def test_events_arrive_in_order(server: PrivateValkey) -> None:
     assert entries(server) == [{"n": n, "text": "你好"} for n in range(300)]
 
 
-async def test_stop_writes_what_is_kept(server: PrivateValkey) -> None:
-    async with running(server.url, stop_s=60) as sink:
+async def test_stop_writes_what_is_kept_and_waits_for_nothing_else(server: PrivateValkey) -> None:
+    async with asyncio.timeout(30), running(server.url, stop_s=60) as sink:
         for number in range(200):
             sink.put({"n": number})
     assert sink.stats() == SinkStats(200, 0, 0, "stopped")
