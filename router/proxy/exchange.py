@@ -242,6 +242,8 @@ class Exchange:
     def _blame(self, replica: Replica, error: UpstreamError | Refused) -> int:
         """Hold an error against the replica; return 1 for a hard failure, 0 for a refusal."""
         now = time.monotonic()
+        if isinstance(error, UpstreamError) and error.own:
+            return 1
         if isinstance(error, Refused):
             if error.kind == "too_long":
                 replica.success()

@@ -9,12 +9,14 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from backends.wire import Connection, Limits, Pool, UpstreamError
 from backends.wire import connection as wire_connection
 from backends.wire.connection import HIGH_WATER
+from tests.conftest import until
 from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import chunk, json_response, response, response_head, split
 
@@ -330,6 +332,8 @@ async def test_a_process_that_stood_still_reads_what_came_meanwhile(up: Scripted
     # It is in the kernel now, and not in a turn of its loop.
     await asyncio.sleep(0.05)
     asking.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{asking.pid}/stat")
+    await until(lambda: state.read_text().rpartition(") ")[2].startswith("T"))
     go.set()
     await up.until(exchange.done.is_set)
     # Its limit is over when it goes on: a machine that was suspended.

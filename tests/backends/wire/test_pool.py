@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import threading
 import time
@@ -218,3 +220,21 @@ async def test_what_a_server_said_unasked_is_no_answer_to_the_next_question() ->
         for one in kept:
             one.close()
     assert statuses == [200, 200]
+
+
+async def test_a_machine_without_descriptors_blames_itself() -> None:
+    async with ScriptedUpstream() as up:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # No number below the lowest free one is free.
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            with pytest.raises(UpstreamError) as caught:
+                await Pool(up.url).connect(5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert (caught.value.failure, caught.value.own) == ("connect", True)
+    with pytest.raises(UpstreamError) as caught:
+        await Pool(up.url).connect(5)
+    assert (caught.value.failure, caught.value.own) == ("connect", False)

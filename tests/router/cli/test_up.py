@@ -121,7 +121,7 @@ def test_the_printed_curl_works_and_ctrl_c_ends_all(bitgear: Start) -> None:
 
 
 def test_a_worker_that_cannot_start_ends_all_with_its_reason(bitgear: Start) -> None:
-    one = bitgear(*SIMULATE, env={"BITGEAR_CLASSIFIER__MODEL": "nonsense"})
+    one = bitgear(*SIMULATE, "--precisions", "fp16,int4", env={"BITGEAR_CLASSIFIER__MODEL": "nonsense"})
     assert one.ended(None) == 1
     assert "nonsense" in one.text()
     assert "Traceback" not in one.text()
