@@ -363,6 +363,9 @@ def intercept_for(rate: float, moved: Array) -> float:
     low, high = -20.0, 20.0
     for _ in range(80):
         middle = (low + high) / 2
+        if middle in (low, high):
+            # No number lies between the two.
+            break
         if float((1 / (1 + np.exp(-(middle + moved)))).mean()) < rate:
             low = middle
         else:

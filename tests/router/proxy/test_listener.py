@@ -166,8 +166,8 @@ async def test_what_stands_in_trailers_is_no_header(bitgear: Start, up: Scripted
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     body = json.dumps(chat(model="g")).encode()
     writer.write(CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(body), body))
-    # The head has been taken by now; had it come with the head, this would be refused.
-    await asyncio.sleep(0.05)
+    # The head has been taken then; had it come with the head, this would be refused.
+    await until(lambda: gear.worker.app.inflight == 1)
     writer.write(b"0\r\nx-bitgear-precision: none-such\r\nlast: 1\r\n\r\n")
     async with asyncio.timeout(60):
         answer = await reader.readuntil(b"\r\n")
