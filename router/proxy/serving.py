@@ -158,9 +158,10 @@ class Builder:
         return self._files[key]
 
     def _keys(self, document: ControlDocument, last: KeyTable | None) -> KeyTable | None:
-        if document.keys is None and not self.base.config.keys:
+        config = self.base.config
+        if document.keys is None and not config.keys and not config.server.require_key:
             return None
-        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last, claims=self._claims)
+        return KeyTable({**(document.keys or {}), **config.keys}, last, claims=self._claims)
 
 
 def _untuned(document: ControlDocument, missing: Collection[str]) -> ControlDocument:
