@@ -472,6 +472,7 @@ async def test_a_call_ends_at_once_when_nobody_waits_any_more(
     assert len(up.exchanges) == 1
 
 
+@pytest.mark.timing
 async def test_who_leaves_takes_nobody_in_another_worker_along(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:

@@ -38,8 +38,8 @@ class Applied:
 def follower(
     url: str | None, apply: Callable[[ControlDocument], Awaitable[None]], file: Path | None = None
 ) -> Follower:
-    store = open_store(url, password=None, timeout_s=5) if url else None
-    return Follower(store, apply, LOG, file=file, poll_s=0.05)
+    store = open_store(url, password=None, timeout_s=30) if url else None
+    return Follower(store, apply, LOG, file=file, poll_s=0.05, timeout_s=30)
 
 
 async def test_each_version_is_applied_soon(store: ControlStore, valkey: PrivateValkey) -> None:
