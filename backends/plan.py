@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from backends.processes import PlanError, ProcessSpec, VariantPlan
 from backends.settings import BackendSettings
+from backends.site import Site
 from backends.vllm import plan as vllm
 from backends.vllm.checkpoints import Progress, prepare
 from backends.vllm.machine import Gpu, Machine, detect
@@ -20,71 +19,50 @@ class Planner(Protocol):
     """Plans all variants of one kind of one group; pure but for reading checkpoints' configurations."""
 
     def __call__(
-        self,
-        group: str,
-        base_model: str | None,
-        backends: Sequence[BackendSettings],
-        *,
-        home: Path,
-        machine: Machine,
-        ports: Iterator[int],
-        python: str,
+        self, group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site
     ) -> list[VariantPlan]:
         """One plan per variant, in the order given. Raises PlanError."""
         ...
 
 
 def _plan_running(
-    group: str,
-    base_model: str | None,
-    backends: Sequence[BackendSettings],
-    *,
-    home: Path,
-    machine: Machine,
-    ports: Iterator[int],
-    python: str,
+    group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site
 ) -> list[VariantPlan]:
     """Kind openai: its servers run already."""
     return []
 
 
 def _plan_simulators(
-    group: str,
-    base_model: str | None,
-    backends: Sequence[BackendSettings],
-    *,
-    home: Path,
-    machine: Machine,
-    ports: Iterator[int],
-    python: str,
+    group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site
 ) -> list[VariantPlan]:
     """Kind simulator: one small process per replica."""
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group, "--precision", backend.precision]
-        return [python, "-P", "-m", "backends.simulator", *where, "--settings", backend.simulator.model_dump_json()]
+        return [
+            site.python,
+            "-P",
+            "-m",
+            "backends.simulator",
+            *where,
+            "--settings",
+            backend.simulator.model_dump_json(),
+        ]
 
     words = "simulated: the answers mean nothing"
-    return [_servers(group, b, home, ports, argv, b.simulator.replicas, words, _SIMULATOR_GIB) for b in backends]
+    return [_servers(group, b, site, argv, b.simulator.replicas, words, _SIMULATOR_GIB) for b in backends]
 
 
 def _plan_hosted(
-    group: str,
-    base_model: str | None,
-    backends: Sequence[BackendSettings],
-    *,
-    home: Path,
-    machine: Machine,
-    ports: Iterator[int],
-    python: str,
+    group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site
 ) -> list[VariantPlan]:
     """Kind litellm: one sidecar per variant."""
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group]
-        return [python, "-P", "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
+        return [site.python, "-P", "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
 
-    return [_servers(group, b, home, ports, argv, 1, f"hosted: {b.litellm.target}", _HOSTED_GIB) for b in backends]
+    return [_servers(group, b, site, argv, 1, f"hosted: {b.litellm.target}", _HOSTED_GIB) for b in backends]
 
 
 _SIMULATOR_GIB = 0.06
@@ -101,26 +79,17 @@ PLANNERS: Mapping[str, Planner] = {
 
 
 def plan_group(
-    group: str,
-    base_model: str | None,
-    backends: Sequence[BackendSettings],
-    *,
-    home: Path,
-    machine: Machine,
-    ports: Iterator[int],
-    python: str,
+    group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site
 ) -> list[VariantPlan]:
     """How a group's variants will be served, in the order given; variants that run already (kind openai) have no plan.
 
-    Makes and starts nothing. `python` is the interpreter that has the engine; `ports` gives a free port a server.
-    Raises PlanError, with the arithmetic or the missing part, when it cannot work.
+    Makes and starts nothing. Raises PlanError, with the arithmetic or the missing part, when it cannot work.
     """
     plans: dict[str, VariantPlan] = {}
     for kind, planner in PLANNERS.items():
         chosen = [b for b in backends if b.kind == kind]
         if chosen:
-            made = planner(group, base_model, chosen, home=home, machine=machine, ports=ports, python=python)
-            plans.update({p.variant: p for p in made})
+            plans.update({p.variant: p for p in planner(group, base_model, chosen, site)})
     return [plans[b.variant] for b in backends if b.variant in plans]
 
 
@@ -178,8 +147,7 @@ def remaining(machine: Machine, plans: Sequence[VariantPlan]) -> Machine:
 def _servers(
     group: str,
     backend: BackendSettings,
-    home: Path,
-    ports: Iterator[int],
+    site: Site,
     argv: Callable[[BackendSettings, int], list[str]],
     replicas: int,
     words: str,
@@ -187,14 +155,14 @@ def _servers(
 ) -> VariantPlan:
     specs = []
     for number in range(replicas):
-        port = next(ports)
+        port = next(site.ports)
         name = f"{group}@{backend.variant}/{number}"
         specs.append(
             ProcessSpec(
                 name=name,
                 argv=tuple(argv(backend, port)),
                 url=f"http://127.0.0.1:{port}",
-                log=home.expanduser() / "logs" / f"{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)}.log",
+                log=site.log(name),
                 start_timeout_s=60.0,
             )
         )
@@ -217,6 +185,7 @@ __all__ = [
     "Machine",
     "Planner",
     "Progress",
+    "Site",
     "detect",
     "free_ports",
     "parallel_starts",

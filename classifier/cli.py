@@ -103,7 +103,7 @@ def explain(
         text = typer.get_text_stream("stdin").read() if str(request) == "-" else request.read_text(encoding="utf-8")
         body = json.loads(text)
         classifier = load(model, artefact)
-    except (OSError, ValueError, ArtefactError) as error:
+    except (OSError, ValueError, RecursionError, ArtefactError) as error:
         typer.secho(str(error), err=True, fg="red")
         raise typer.Exit(1) from None
     if not isinstance(body, dict):

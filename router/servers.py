@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 
+from router.config.schema import ServerConfig
 from router.listening import let_in
-from router.proxy.listener import Listener
+from router.proxy.listener import Limits, Listener
 
-_KEEP_ALIVE_S = 75
-"""Longer than common load balancers' idle limit (60 s), so that it is they who close."""
 _BACKLOG = 4096
 
 
@@ -55,13 +55,13 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
 
 
-def server_of(app: Any, drain_s: float) -> Server:
-    """Return the server of an ASGI application; requests that run at its end have `drain_s` seconds."""
+def server_of(app: Any, config: ServerConfig) -> Server:
+    """Return the server of an ASGI application, which waits for clients, and for running requests at its end, as configured."""
     return Server(
         uvicorn.Config(
             app,
             loop="none",
-            http=Listener,
+            http=partial(Listener, limits=Limits(config.head_s, config.send_s)),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             access_log=False,
@@ -69,8 +69,8 @@ def server_of(app: Any, drain_s: float) -> Server:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=max(1, round(drain_s)),
+            timeout_keep_alive=config.keep_alive_s,
+            timeout_graceful_shutdown=max(1, round(config.drain_s)),
         )
     )
 

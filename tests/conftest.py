@@ -10,7 +10,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,16 +24,25 @@ from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from classifier.artefact import FOLDER, Artefact, read
-from router.admin.app import build_admin_app
+from router.admin.app import build_admin_app, build_routes
+from router.admin.auth import Tokens
+from router.admin.context import Admin
+from router.admin.holder import Holders
 from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.store.valkey import PrivateValkey
 from router.worker import Worker
+from tests.support.held_up import pytest_runtest_protocol
+
+__all__ = ["pytest_runtest_protocol"]
 
 TOKEN = "the-operators-token"
 FAST = {
     "admin": {"tokens": {"tester": {"sha256": sha256(TOKEN.encode()).hexdigest(), "role": "write"}}},
-    "health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 5},
+    "health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 30},
+    # A server that is late because the machine is busy is not away: only what is about that has short limits.
+    "redis": {"timeout_s": 10},
+    "cache": {"timeout_ms": 10_000},
 }
 
 # A loaded machine is slow now and then: time is measured where a test is about time. In continuous integration each
@@ -42,22 +53,36 @@ settings.register_profile(
 settings.load_profile("bitgear")
 
 
-class _WhenAsked:
-    """The admin application, built for the first request to it: most tests send none, and its routes take a while."""
+_ADMIN: ContextVar[Admin] = ContextVar("admin")
+"""Of the worker whose admin address is asked."""
 
-    def __init__(self, *parts: Any) -> None:
-        self._parts = parts
-        self._app: Any = None
+
+class _Asked:
+    """Stands for the one that is asked, in the routes that all workers of the process share."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_ADMIN.get(), name)
+
+
+class _SharedRoutes:
+    """A worker's admin application, whose routes were built once for all workers: that takes a tenth of a second."""
+
+    def __init__(self, admin: Admin, tokens: Tokens, people: Holders | None = None) -> None:
+        self._admin = admin
+        self._app = build_admin_app(admin, tokens, people)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self._app is None:
-            self._app = build_admin_app(*self._parts)
+        _ADMIN.set(self._admin)
         await self._app(scope, receive, send)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_workers() -> Iterator[None]:
-    """Hundreds of workers start in one process: the classifiers that are shipped are read once for all of them."""
+    """Hundreds of workers start in one process: the classifiers that are shipped are read once for all of them.
+
+    So are the admin API's routes built.
+    """
+    shared = cache(lambda: build_routes(_Asked()))  # type: ignore[arg-type]
     once: dict[Path, Artefact] = {}
 
     def read_once(path: Path) -> Artefact:
@@ -69,11 +94,25 @@ def _quick_workers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("classifier.scoring.read", read_once)
-        patch.setattr("router.worker.build_admin_app", _WhenAsked)
+        patch.setattr("router.admin.app.build_routes", lambda _: shared())
+        patch.setattr("router.worker.build_admin_app", _SharedRoutes)
         yield
 
 
-LONG = ("cases/", "router/cli/test_up.py", "router/tuning/test_planted.py", "classifier/test_adapt.py")
+LONG = (
+    "backends/hosted/",
+    "backends/process/",
+    "cases/",
+    "classifier/test_adapt.py",
+    "classifier/test_heads.py",
+    "classifier/test_own.py",
+    "router/calibration/",
+    "router/cli/test_serve.py",
+    "router/cli/test_up.py",
+    "router/keys/test_concurrent.py",
+    "router/store/",
+    "router/tuning/",
+)
 """Files that take long: they come first, so that at the end no process is left alone with one."""
 
 
@@ -82,11 +121,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONG))
 
 
+def pytest_collection() -> None:
+    """Look after no garbage while hundreds of modules are imported: next to nothing of them is any."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Look after garbage as a worker's process does: what was imported is never searched, and what is young seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -114,7 +159,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until `condition` holds; fail the test after `seconds`."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -158,7 +203,7 @@ async def running(
     task = asyncio.create_task(worker.serve(api, admin))
     try:
         if wait:
-            await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas), 20)
+            await until(lambda: task.done() or all(r.ready for v in worker.fleet.variants() for r in v.replicas))
         yield Bitgear(url, admin_url.replace("//", f"//tester:{TOKEN}@"), worker)
     finally:
         worker.stop()

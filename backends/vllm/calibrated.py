@@ -95,7 +95,7 @@ def texts(calibration: str) -> list[str]:
     if path.suffix != ".jsonl":
         return [path.read_text()]
     found = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             found.append(_text_of(line, f"{path}:{number}"))
     return found
@@ -104,7 +104,7 @@ def texts(calibration: str) -> list[str]:
 def _text_of(line: str, where: str) -> str:
     try:
         item = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise QuantizeError(f"{where}: not JSON ({error})") from error
     if isinstance(item, dict):
         for key in ("text", "prompt"):

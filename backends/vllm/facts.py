@@ -84,7 +84,7 @@ def read_facts(model: str) -> ModelFacts | None:
     folder = Path(model).expanduser()
     try:
         config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     facts = from_config(config)
     if facts is None:
@@ -102,14 +102,20 @@ def read_facts(model: str) -> ModelFacts | None:
 
 
 def from_config(config: dict[str, Any]) -> ModelFacts | None:
-    """Facts from a transformers `config.json` alone, parameters estimated from its dimensions; None where they are missing."""
-    text = {**config, **config.get("text_config", {})}
+    """Facts from a transformers `config.json` alone, parameters estimated from its dimensions; None where they are missing.
+
+    None too where they are none that can be counted with: some models list a dimension layer by layer.
+    """
     try:
-        hidden, layers = int(text["hidden_size"]), int(text["num_hidden_layers"])
-        heads = int(text["num_attention_heads"])
-        inner, vocab = int(text.get("intermediate_size") or 4 * hidden), int(text["vocab_size"])
-    except (KeyError, TypeError, ValueError):
+        return _estimated({**config, **(config.get("text_config") or {})})
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
         return None
+
+
+def _estimated(text: dict[str, Any]) -> ModelFacts:
+    hidden, layers = int(text["hidden_size"]), int(text["num_hidden_layers"])
+    heads = int(text["num_attention_heads"])
+    inner, vocab = int(text.get("intermediate_size") or 4 * hidden), int(text["vocab_size"])
     kv_heads = int(text.get("num_key_value_heads") or heads)
     head_dim = int(text.get("head_dim") or hidden // heads)
     experts = int(text.get("num_experts") or text.get("num_local_experts") or text.get("n_routed_experts") or 0)

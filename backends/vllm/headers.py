@@ -82,7 +82,7 @@ def entries(file: Path) -> dict[str, Entry]:
         header = json.loads(text)
         header.pop("__metadata__", None)
         found = {name: _entry(file, size, 8 + length, name, spec) for name, spec in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise TensorFileError(f"{file}: its header is not what safetensors describes ({error!r})") from error
     return dict(sorted(found.items(), key=lambda item: item[1].start))
 

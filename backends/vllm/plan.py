@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from backends.processes import PlanError, ProcessSpec, VariantPlan
 from backends.settings import BackendSettings
+from backends.site import Site
 from backends.vllm import cpu, gpu
 from backends.vllm.facts import BUILT_IN_FACTS, ModelFacts, read_facts
-from backends.vllm.machine import Machine
 from backends.vllm.recipes import BUILT_IN, FULL_PRECISIONS, base_of, weights_of
 from backends.vllm.variant import Placement, Variant
 
 
-def plan(
-    group: str,
-    base_model: str | None,
-    backends: Sequence[BackendSettings],
-    *,
-    home: Path,
-    machine: Machine,
-    ports: Iterator[int],
-    python: str,
-) -> list[VariantPlan]:
+def plan(group: str, base_model: str | None, backends: Sequence[BackendSettings], site: Site) -> list[VariantPlan]:
     """One plan per variant of kind vllm. Raises PlanError, with the arithmetic, for a plan that cannot work."""
-    variants = [_resolve(group, base_model, backends, b, home) for b in backends]
-    placed = gpu.place(group, variants, machine) if machine.gpus else cpu.place(group, variants, machine)
-    return [_variant_plan(v, p, home, ports, python) for v, p in zip(variants, placed, strict=True)]
+    variants = [_resolve(group, base_model, backends, b, site.home) for b in backends]
+    placed = (gpu if site.machine.gpus else cpu).place(group, variants, site.machine)
+    return [_variant_plan(v, p, site) for v, p in zip(variants, placed, strict=True)]
 
 
 def _resolve(
@@ -53,12 +43,8 @@ def _check_base(group: str, backend: BackendSettings, base: str, facts: ModelFac
         )
 
 
-def _variant_plan(
-    variant: Variant, placed: Sequence[Placement], home: Path, ports: Iterator[int], python: str
-) -> VariantPlan:
-    specs = tuple(
-        _process(variant, number, placement, home, next(ports), python) for number, placement in enumerate(placed)
-    )
+def _variant_plan(variant: Variant, placed: Sequence[Placement], site: Site) -> VariantPlan:
+    specs = tuple(_process(variant, number, placement, site) for number, placement in enumerate(placed))
     first = placed[0].need
     where = sorted({p.where for p in placed})
     return VariantPlan(
@@ -80,10 +66,10 @@ def _served_names(variant: Variant) -> tuple[str, ...]:
     return tuple(dict.fromkeys([variant.backend.model or variant.group, variant.group, variant.name]))
 
 
-def _process(variant: Variant, number: int, placement: Placement, home: Path, port: int, python: str) -> ProcessSpec:
-    settings = variant.settings
+def _process(variant: Variant, number: int, placement: Placement, site: Site) -> ProcessSpec:
+    settings, port = variant.settings, next(site.ports)
     # The module, not `vllm serve`: that looks for a distribution named `vllm`, which CPU builds don't have.
-    argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    argv = [site.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--model", variant.weights.model, "--served-model-name", *_served_names(variant)]
     argv += placement.args
     argv += ["--max-num-seqs", str(settings.max_num_seqs)]
@@ -106,6 +92,6 @@ def _process(variant: Variant, number: int, placement: Placement, home: Path, po
         argv=tuple(argv),
         url=f"http://127.0.0.1:{port}",
         env=env,
-        log=home.expanduser() / "logs" / f"{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)}.log",
+        log=site.log(name),
         start_timeout_s=settings.start_timeout_s,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from urllib.parse import urlsplit
 
@@ -11,6 +12,8 @@ from backends.wire.errors import UpstreamError
 
 _GRACE_TURNS = 8
 """Turns of the loop between a connection's opening in the kernel and its protocol being told."""
+_OWN = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+"""What this machine lacks when it cannot even begin to connect."""
 
 
 class Pool:
@@ -72,7 +75,8 @@ class Pool:
             return opening.result()[1]
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            raise UpstreamError("connect", f"no connection to {self.base_url}: {why}") from error
+            own = getattr(error, "errno", None) in _OWN
+            raise UpstreamError("connect", f"no connection to {self.base_url}: {why}", own=own) from error
         except asyncio.CancelledError:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result()[0].close()

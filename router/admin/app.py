@@ -30,8 +30,14 @@ _SUBJECTS = (live, config, versions, groups, replicas, thresholds, classifiers, 
 
 def build_admin_app(admin: Admin, tokens: Tokens, people: Holders | None = None) -> Any:
     """Return the admin application, for holders of `tokens` and `people`; its OpenAPI page is `/docs`. Whatever isn't open needs a token."""
+    open_metrics = admin.base.config.admin.open_metrics
+    return Guard(Limit(build_routes(admin)), tokens, open_metrics=open_metrics, people=people)
+
+
+def build_routes(admin: Admin) -> FastAPI:
+    """Return what is behind the guard: every subject's routes, and errors in one shape."""
     app = FastAPI(title="Bitgear admin", version="1", docs_url="/docs", redoc_url=None)
     problems.install(app)
     for subject in _SUBJECTS:
         app.include_router(subject.routes(admin))
-    return Guard(Limit(app), tokens, open_metrics=admin.base.config.admin.open_metrics, people=people)
+    return app

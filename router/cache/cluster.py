@@ -155,8 +155,8 @@ class Cluster(Store):
                 rows: Any = await link.call("CLUSTER", "SLOTS")
                 found: dict[Host, list[tuple[int, int]]] = {}
                 for begin, end, (host, port, *_), *_replicas in rows:
-                    # A node that does not know its own address leaves it empty: it is the one that was asked.
-                    found.setdefault((host.decode() or address.host, int(port)), []).append((begin, end))
+                    # A node that does not know its own address leaves it empty or nil: it is the one that was asked.
+                    found.setdefault(((host or b"").decode() or address.host, int(port)), []).append((begin, end))
                 if found:
                     return found
             except (OSError, Refusal, ValueError, TypeError):

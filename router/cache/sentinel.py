@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -39,8 +40,9 @@ class Sentinels(NamedTuple):
             except (OSError, Refusal) as error:
                 said.append(f"{where}: {error}")
             else:
-                if isinstance(found, list) and len(found) == 2:
-                    return self.server._replace(host=found[0].decode(), port=int(found[1]))
+                with contextlib.suppress(TypeError, ValueError, AttributeError):
+                    host, port = found
+                    return self.server._replace(host=host.decode(), port=int(port))
                 said.append(f"{where}: knows no {self.service!r}")
             finally:
                 link.end("done", False)

@@ -5,6 +5,7 @@ It lies beside the artefact, readable by its owner only: it holds answers and th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -55,7 +56,7 @@ class Journal:
             try:
                 record = json.loads(line)
                 self._records[record["key"]] = record
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 self._file.close()
                 raise JournalError(f"{self.path}:{number}: not a line of a journal") from None
             good += len(line)
@@ -68,7 +69,9 @@ class Journal:
     ) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            # What a full disk did not take, `add` has told of.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def __contains__(self, key: object) -> bool:
         """Whether this answer is there."""
@@ -87,8 +90,14 @@ class Journal:
         yield from self._records.values()
 
     def add(self, record: dict[str, Any]) -> None:
-        """Append one answer (`record["key"]` names it); it is with the operating system when this returns."""
+        """Append one answer (`record["key"]` names it); it is with the operating system when this returns.
+
+        Raises `JournalError`; what is left of a line then, the next run cuts off.
+        """
         assert self._file is not None, "the journal is not open"
+        try:
+            self._file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror}") from None
         self._records[record["key"]] = record
-        self._file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n")
-        self._file.flush()

@@ -70,7 +70,10 @@ def parse(line: str, where: str) -> Prompt:
     """Return the prompt in one line. Raises `PromptError`, which begins with `where`."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise PromptError(f"{where}: half a character (an escape of a lone surrogate)") from None
+    except (ValueError, RecursionError) as error:
         raise PromptError(f"{where}: not JSON: {error}") from None
     if not isinstance(row, dict):
         raise PromptError(f"{where}: expected an object, found {type(row).__name__}")

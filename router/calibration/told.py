@@ -133,7 +133,7 @@ def read_feedback(path: Path) -> Told:
     """
     sums: dict[tuple[str, str], list[float]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"{path}: cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):
@@ -142,7 +142,7 @@ def read_feedback(path: Path) -> Told:
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PromptError(f"{where}: not JSON: {error}") from None
         if not isinstance(row, dict) or not isinstance(row.get("variant"), str):
             raise PromptError(f"{where}: variant: expected the name of a variant")

@@ -44,7 +44,7 @@ def set_(
     """Give a group a classifier of its own, on all workers at once; its tuned thresholds end."""
     try:
         content = json.loads(artefact.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         fail(f"{artefact}: {error}", BAD_INPUT)
     path = f"{_path(group)}?dry_run={'true' if dry_run else 'false'}&reason={quote(reason, safe='')}"
     print_changed(operator(url, token, config).ask("PUT", path, body=content))

@@ -63,18 +63,18 @@ def calibrate(
     from router.calibration.targets import TargetError, from_admin, from_urls, split
     from router.calibration.told import litellm_judge, read_feedback
 
-    if not collect_only:
-        _check(kind, label)
     try:
         listed = read_prompts(prompts)
         said = read_feedback(feedback) if feedback is not None else None
+        named = split(from_urls(url, group)) if url else None
+        if not collect_only:
+            # It takes seconds to load: after what is seen at once, before anybody is asked.
+            _check(kind, label)
         asker = litellm_judge(judge) if judge else None
-        if url:
-            targets = from_urls(url, group)
-        else:
+        if named is None:
             rows = operator(admin, token, config).ask("GET", "/admin/variants")
-            targets = from_admin(rows, group, load_config(config).groups.get(group))
-        full, others = split(targets)
+            named = split(from_admin(rows, group, load_config(config).groups.get(group)))
+        full, others = named
     except (PromptError, TargetError) as error:
         fail(str(error), BAD_INPUT)
     except ImportError:
@@ -109,7 +109,7 @@ def calibrate(
             )
             try:
                 made = calibrated(listed, full, others, journal, out, options, judged=verdicts, feedback=said)
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 fail(str(error))
     except (JournalError, SendError) as error:
         fail(str(error))

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.plan import detect, free_ports, plan_group, remaining
+from backends.plan import Site, detect, free_ports, plan_group, remaining
 from backends.processes import PlanError, VariantPlan
 from backends.vllm.engine import probe, problems
 from backends.vllm.machine import Machine
@@ -44,7 +44,7 @@ def plan(config: Config) -> Planned:
     ports = free_ports(config.local.first_port)
     plans: list[VariantPlan] = []
     for name, group in config.groups.items():
-        made = plan_group(name, group.base_model, group.backends, home=home, machine=left, ports=ports, python=python)
+        made = plan_group(name, group.base_model, group.backends, Site(home, left, ports, python))
         left = remaining(left, made)
         plans.extend(made)
     return Planned(tuple(plans), machine, python)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from backends.processes import VariantPlan
+from backends.processes import PlanError, VariantPlan
 from backends.vllm.machine import Machine
 from router.cli.common import reachable
 from router.cli.display import Display
@@ -26,6 +26,11 @@ from router.config.runtime import Runtime, RuntimeVariant
 from router.config.schema import Config
 from router.listening import keep_out
 from router.store.valkey import PrivateValkey, ValkeyError
+
+LOGS = "logs"
+"""Folder of the home with the logs."""
+METRICS = "metrics"
+"""Folder of one run with what workers count together."""
 
 
 @dataclass
@@ -78,22 +83,31 @@ async def run(stack: Stack) -> int:
     with run_folder(stack.home) as folder:
         valkey = _start_valkey(stack)
         try:
-            redis_url = stack.config.redis.url or (valkey.url if valkey is not None else None)
-            token_file = write_own(folder, stack.token, stack.admin_url)
-            stack.display.say(f"admin token: {token_file}")
-            runtime = Runtime(
-                config=stack.config,
-                variants=stack.variants,
-                redis_url=redis_url,
-                admin_token_file=str(token_file),
-                control_file=str(_control_file(stack.home, stack.config.redis.url)),
-            )
-            runtime.write(folder / "runtime.json")
+            _write(stack, folder, valkey)
             async with _workers(stack, folder, stop) as workers:
                 return await _serve(stack, workers, valkey, stop)
         finally:
             if valkey is not None:
                 valkey.stop()
+
+
+def _write(stack: Stack, folder: Path, valkey: PrivateValkey | None) -> None:
+    """Write what workers read, and make the folders that they write to. Raises PlanError."""
+    try:
+        token_file = write_own(folder, stack.token, stack.admin_url)
+        runtime = Runtime(
+            config=stack.config,
+            variants=stack.variants,
+            redis_url=stack.config.redis.url or (valkey.url if valkey is not None else None),
+            admin_token_file=str(token_file),
+            control_file=str(_control_file(stack.home, stack.config.redis.url)),
+        )
+        runtime.write(folder / "runtime.json")
+        (folder / METRICS).mkdir()
+        (stack.home / LOGS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlanError(f"local.home: cannot write in {stack.home}: {error.strerror or error}") from None
+    stack.display.say(f"admin token: {token_file}")
 
 
 def _control_file(home: Path, redis_url: str | None) -> Path:
@@ -140,14 +154,11 @@ def _start_valkey(stack: Stack) -> PrivateValkey | None:
 
 @contextlib.asynccontextmanager
 async def _workers(stack: Stack, folder: Path, stop: _Stop) -> AsyncIterator[Workers]:
-    logs = stack.home / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = stack.home / LOGS
     count = stack.config.server.workers
     env = dict(stack.env)
     if count > 1:
-        metrics = folder / "metrics"
-        metrics.mkdir()
-        env["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+        env["PROMETHEUS_MULTIPROC_DIR"] = str(folder / METRICS)
     else:
         env.pop("PROMETHEUS_MULTIPROC_DIR", None)
     workers = Workers(

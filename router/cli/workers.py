@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from backends.process.guard import die_with_parent
 
@@ -88,10 +89,15 @@ class Workers:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._once(number)
+            code = None
+            try:
+                code = await self._once(number)
+                reason = f"worker {number} ended with code {code}: {self._tail(number)}"
+            except OSError as error:
+                # No memory, no process or no descriptor left: that passes.
+                reason = f"worker {number} cannot be started: {error}"
             if self._stopping.is_set():
                 return
-            reason = f"worker {number} ended with code {code}: {self._tail(number)}"
             if code == CANNOT_START:
                 if not self.failed.done():
                     self.failed.set_result(reason)
@@ -104,8 +110,7 @@ class Workers:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _once(self, number: int) -> int:
-        path = self._log(number)
-        output = path.open("ab") if path is not None else None
+        output = self._output(number)
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -127,6 +132,15 @@ class Workers:
         code = await process.wait()
         self._forget_gauges(process.pid)
         return code
+
+    def _output(self, number: int) -> IO[bytes] | None:
+        """The worker's log, open; None where it writes to this process's stderr."""
+        path = self._log(number)
+        try:
+            return path.open("ab") if path is not None else None
+        except OSError as error:
+            self._on_line(f"worker {number}: no log in {path} ({error.strerror}); it writes to standard error")
+            return None
 
     def _forget_gauges(self, pid: int) -> None:
         """A dead worker's live gauges no longer count (prometheus-client's files, one set a process)."""

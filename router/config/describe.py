@@ -74,7 +74,7 @@ def child(fragment: Fragment, part: str | int) -> Fragment | None:
     """The fragment of one key or index inside a resolved fragment."""
     if fragment.get("type") == "array":
         items = fragment.get("items")
-        number = isinstance(part, int) or part.isdigit()
+        number = isinstance(part, int) or part.isdecimal()
         return items if number and isinstance(items, dict) else None
     found = fragment.get("properties", {}).get(part)
     if found is None:

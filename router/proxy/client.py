@@ -180,8 +180,12 @@ class Client:
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send a whole answer."""
-        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        """Send a whole answer. 204 and 304 have no body, and no length of one (RFC 9110, section 8.6)."""
+        if status in (204, 304):
+            body = b""
+        else:
+            headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await self.start(status, headers)
         await self.finish(body)
 
 

@@ -26,6 +26,7 @@ _MAX_FAILURES = 2
 """Attempts that may fail hard: a request that kills engines must not be handed to all of them."""
 _MAX_REFUSED_BODY = 1024 * 1024
 _ANSWERS = (b"application/json", b"text/event-stream")
+_ERRORS = (b"application/json", b"application/problem+json")
 
 
 class Exchange:
@@ -232,13 +233,17 @@ class Exchange:
         # The client's own error, in the replica's own words.
         self._outcome.status = status
         self._outcome.error = f"http_{status}"
-        if self._client.started:
-            raise ApiError(status, "The variant refused the request.", None, "invalid_request")
+        page = self._outcome.endpoint is not OTHER and content_type(headers) not in _ERRORS
+        if self._client.started or page:
+            # A page of whatever stands before the variant helps no client's library.
+            raise ApiError(status, f"The variant refused the request with HTTP {status}.", None, "invalid_request")
         await self._client.answer(status, self._down_headers(variant, headers), body)
 
     def _blame(self, replica: Replica, error: UpstreamError | Refused) -> int:
         """Hold an error against the replica; return 1 for a hard failure, 0 for a refusal."""
         now = time.monotonic()
+        if isinstance(error, UpstreamError) and error.own:
+            return 1
         if isinstance(error, Refused):
             if error.kind == "too_long":
                 replica.success()

@@ -90,6 +90,8 @@ def retry_after_s(headers: list[tuple[bytes, bytes]], now_unix: float) -> float 
 def to_client(error: UpstreamError | Refused, retry_s: float) -> ApiError:
     """Return the client's error when nobody else can take over; `retry_s` is the smallest wait of all replicas."""
     if isinstance(error, UpstreamError):
+        if error.own:
+            return ApiError(503, "Bitgear is at its limit of connections.", None, "overloaded", 1.0)
         if error.failure in _TIMEOUTS:
             return ApiError(504, f"The variant did not answer in time ({error.failure}).", None, error.failure)
         return ApiError(

@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 connection with two limits it lacks: on the size of a request's head, and on the wait for it.
+"""uvicorn's HTTP/1.1 connection with the limits it lacks: on the size of a request's head, on the wait for it, and on the
+wait for a client that does not read.
 
 It also tells a request what ASGI lacks, or tells by a task for each request: the moment the client leaves, whether it
 has stopped reading, whether the whole body is here.
@@ -8,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from router.listening import waits
 from router.proxy.errors import ApiError
@@ -20,9 +21,6 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request's line and headers; they are parsed piece by piece, which costs more than linearly."""
 LINGER_S = 1.0
 """How long a refused connection is still read, and what comes thrown away, seconds."""
-HEAD_S = 60.0
-"""How long a connection may take to bring a whole head, seconds: one that never does is no use to anybody."""
-
 LAST_S = 1.0
 """How long a connection that has just come may take to bring its request when the server stops, seconds."""
 
@@ -32,13 +30,23 @@ WHOLE = "bitgear.whole"
 """Name in a request's scope of a mark: its whole body has come."""
 
 
+class Limits(NamedTuple):
+    """How long a connection waits for its client, seconds."""
+
+    head_s: float
+    """For a whole head."""
+    send_s: float
+    """For the client to take anything of what waits for it."""
+
+
 class _HeadFirst:
     """A transport that keeps an answer's head until what follows it: one system call, and one packet, for both."""
 
-    __slots__ = ("_head", "_transport", "is_closing")
+    __slots__ = ("_close", "_head", "_transport", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
+        self._close = close
         self._head: bytes | None = b""
         self.is_closing = transport.is_closing
 
@@ -59,7 +67,7 @@ class _HeadFirst:
         """Close, once what is kept is written."""
         if self._head:
             self.write(b"")
-        self._transport.close()
+        self._close()
 
 
 class _Dropped(list[tuple[bytes, bytes]]):
@@ -72,8 +80,12 @@ class _Dropped(list[tuple[bytes, bytes]]):
 class Listener(HttpToolsProtocol):
     """One client's connection; what it refuses is refused in OpenAI's format."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._limits = limits
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._running: RequestResponseCycle | None = None
         self._head_done = False
         self._head_bytes = 0
         self._whole = False
@@ -87,13 +99,15 @@ class Listener(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_timer()
+        self._stop_sending()
         super().connection_lost(exc)
         self._lost = True
+        self._hush()
         watchers, self._watchers = self._watchers, set()
         for on_lost in watchers:
             on_lost()
@@ -106,6 +120,9 @@ class Listener(HttpToolsProtocol):
         self._parse(data)
         if self.transport.is_closing():
             return
+        if self.cycle is not None and self.cycle.response_complete:
+            # The next head; or empty lines, or the rest of a body that nobody waits for: they are not to go on for ever.
+            self._await_head()
         if self._head_done and (self._whole or self._brought):
             self._head_bytes = 0
             return
@@ -113,8 +130,8 @@ class Listener(HttpToolsProtocol):
         self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD:
             self._refuse(ApiError(431, f"headers: larger than {MAX_HEAD} bytes", "headers", "headers_too_large"))
-        elif self._head_timer is None and not self._head_done:
-            self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
+        elif not self._head_done:
+            self._await_head()
 
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -162,7 +179,7 @@ class Listener(HttpToolsProtocol):
             self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD":
             # To a HEAD nothing follows.
-            self.cycle.transport = _HeadFirst(self.transport)  # type: ignore[assignment]
+            self.cycle.transport = _HeadFirst(self.transport, self._close)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -212,10 +229,70 @@ class Listener(HttpToolsProtocol):
         """Do not call it any more."""
         self._watchers.discard(on_lost)
 
+    def pause_writing(self) -> None:
+        """More waits for the client than is sent at once: it has to read on."""
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        """Little is left."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_sending()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that brought no other request."""
+        if not self.transport.is_closing():
+            self._close()
+
+    def _close(self) -> None:
+        # What is written goes out before; to a client that does not read, never.
+        self.transport.close()
+        self._await_reading()
+
+    def _await_reading(self) -> None:
+        if self._send_timer is None and not self._lost:
+            self._unsent = self.transport.get_write_buffer_size()
+            self._send_timer = self.loop.call_later(self._limits.send_s, self._not_read)
+
+    def _not_read(self) -> None:
+        self._send_timer = None
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unsent:
+            self.transport.abort()
+        else:
+            self._await_reading()
+
+    def _stop_sending(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._limits.head_s, self._too_slow)
+
     def _too_slow(self) -> None:
         self._head_timer = None
-        if not self.transport.is_closing():
-            self._refuse(ApiError(408, f"no whole request within {HEAD_S:g} s", None, "request_timeout"))
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.response_complete and self._head_done:
+            # Nothing of another request has come that could be refused.
+            self._close()
+            return
+        self._refuse(ApiError(408, f"no whole request within {self._limits.head_s:g} s", None, "request_timeout"))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # The last one that has come (`cycle`) may wait behind it.
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _hush(self) -> None:
+        """Let nothing more be written of the answer under way."""
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.waiting_for_100_continue = False
+            self._running.message_event.set()
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -227,15 +304,15 @@ class Listener(HttpToolsProtocol):
             return
         self._refused = True
         self._stop_timer()
+        self._hush()
         cycle = self.cycle
-        if cycle is not None and cycle.response_started and not (cycle.response_complete and self._whole):
-            # This request has its answer, or part of it: another one in its midst would be read as more of it.
-            self.transport.close()
+        if self.pipeline or (
+            cycle is not None and cycle.response_started and not (cycle.response_complete and self._whole)
+        ):
+            # A request has its answer, or part of it: another one in its midst would be read as more of it.
+            self._close()
             return
-        if cycle is not None and not cycle.response_complete:
-            # What is said here is its answer.
-            cycle.disconnected = True
-            cycle.message_event.set()
+        # What is said here is its answer.
         body = error.body()
         self.transport.write(
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"

@@ -84,6 +84,7 @@ async def relay_stream(
     if client.left:
         raise ClientLeft
     error = connection.error
+    mark = relay.last() if error is None else b""
     if (
         error is None
         and not relay.ended
@@ -98,7 +99,7 @@ async def relay_stream(
     if error is not None:
         await _broken(client, outcome, relay, error)
         return
-    rest = relay.finish()
+    rest = mark + relay.finish()
     if not client.started:
         await client.start(status, [*headers, *_STREAM_HEADERS])
     await client.finish(rest)

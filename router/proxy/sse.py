@@ -80,6 +80,10 @@ class StreamRelay:
             whole = data if cut == len(data) else data[:cut]
         return self._events(whole)
 
+    def last(self) -> bytes:
+        """Return what is left to send on when the upstream has ended behind `[DONE]` without the empty line after it."""
+        return self.feed(b"\n\n") if self._tail and _data_of(bytes(self._tail)) == b"[DONE]" else b""
+
     def finish(self) -> bytes:
         """Return what is left when the upstream has ended without error."""
         rest = bytes(self._tail)

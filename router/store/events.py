@@ -176,7 +176,8 @@ class EventSink:
     async def _run(self) -> None:
         pause = FIRST_PAUSE_S
         while True:
-            if not self._buffer and self._state == "up":
+            # Once it is to stop, nobody will wake it again.
+            if not self._buffer and self._state == "up" and not self._stopping.is_set():
                 await self._wake.wait()
             self._wake.clear()
             if self._stopping.is_set() and not self._buffer:

@@ -17,6 +17,7 @@ from router.proxy.surface import ROUTE
 from router.state import Fleet, Replica
 from router.telemetry.drift import DriftWatch, indices
 from router.telemetry.families import RISKS, Families
+from router.telemetry.files import reserve_files
 from router.telemetry.place import Place
 from router.telemetry.rates import WINDOWS, Rate
 from router.telemetry.tally import Count, Spread
@@ -53,6 +54,8 @@ class Metrics:
     def __init__(self, multiprocess_dir: Path | None, gpu_hour: float | None = None) -> None:
         """`gpu_hour`: price of one GPU for an hour, of variants that name none."""
         self._dir = multiprocess_dir
+        if multiprocess_dir is not None:
+            reserve_files()
         self._gpu_hour = gpu_hour
         self.registry = CollectorRegistry()
         self._families = Families(self.registry)

@@ -13,6 +13,7 @@ from backends.plan import (
     PLANNERS,
     Gpu,
     Machine,
+    Site,
     detect,
     free_ports,
     parallel_starts,
@@ -30,9 +31,7 @@ def _backends(*items: dict[str, object]) -> list[BackendSettings]:
 
 
 def _plan(home: Path, machine: Machine, *items: dict[str, object]) -> list[VariantPlan]:
-    return plan_group(
-        "g", "tiny", _backends(*items), home=home, machine=machine, ports=free_ports(18400), python="python"
-    )
+    return plan_group("g", "tiny", _backends(*items), Site(home, machine, free_ports(18400), "python"))
 
 
 def test_every_kind_has_a_planner() -> None:

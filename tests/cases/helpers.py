@@ -34,7 +34,7 @@ def ask(**more: Any) -> dict[str, Any]:
     return chat(model="g", stream=True, **more)
 
 
-async def stream(url: str, timeout: float = 10.0, **more: Any) -> Answer:
+async def stream(url: str, timeout: float = 60.0, **more: Any) -> Answer:
     """The whole answer to a streamed chat request."""
     return await fetch(url, CHAT_PATH, ask(**more), timeout=timeout)
 
@@ -45,7 +45,7 @@ def inflight(gear: Any) -> int:
     return int(gear.worker.app.inflight + sum(r.inflight for r in replicas))
 
 
-async def settled(gear: Any, *upstreams: ScriptedUpstream, timeout: float = 5.0) -> None:
+async def settled(gear: Any, *upstreams: ScriptedUpstream, timeout: float = 60.0) -> None:
     """Returns once neither the worker nor an upstream has a request in flight. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while inflight(gear) or any(u.running for u in upstreams):

@@ -57,8 +57,9 @@ async def test_the_same_question_is_asked_upstream_once(bitgear: Start, redis_ur
     first, second = await ask(gear), await ask(gear)
     assert [told(first), told(second)] == ["miss", "hit"]
     assert second.body == first.body
-    assert second.head.get("x-bitgear-cache") == "hit; age=0"
-    assert second.head.get("age") == "0"
+    age = second.head.get("age") or ""
+    assert 0 <= int(age) < 60
+    assert second.head.get("x-bitgear-cache") == f"hit; age={age}"
     assert "reason=cached" in (second.head.get("x-bitgear-decision") or "")
     assert len(up.exchanges) == 1
     assert await metric(gear, "bitgear_cache_tokens_saved_total") == 18
@@ -466,11 +467,12 @@ async def test_a_call_ends_at_once_when_nobody_waits_any_more(
         await until(lambda: left(gear) == 1)
         assert not call.closed.is_set()
         second.close()
-        await asyncio.wait_for(call.closed.wait(), 2)
+        await asyncio.wait_for(call.closed.wait(), 60)
     await until(lambda: gear.worker.app.inflight == 0)
     assert len(up.exchanges) == 1
 
 
+@pytest.mark.timing
 async def test_who_leaves_takes_nobody_in_another_worker_along(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:
@@ -498,7 +500,7 @@ async def test_who_leaves_takes_nobody_in_another_worker_along(
         await first.request("POST", CHAT_PATH, question("alone"))
         call = await up.exchange(1)
         first.close()
-        await asyncio.wait_for(call.closed.wait(), 2)
+        await asyncio.wait_for(call.closed.wait(), 60)
         # The last one there goes: soon after.
         await first.connect()
         await first.request("POST", CHAT_PATH, question("both"))
@@ -510,7 +512,7 @@ async def test_who_leaves_takes_nobody_in_another_worker_along(
         await until(lambda: left(one) == 1)
         assert not call.closed.is_set()
         last.close()
-        await asyncio.wait_for(call.closed.wait(), 5)
+        await asyncio.wait_for(call.closed.wait(), 60)
 
 
 async def test_after_an_answer_that_cannot_be_shared_all_ask_at_once(
@@ -530,6 +532,7 @@ async def test_after_an_answer_that_cannot_be_shared_all_ask_at_once(
     assert [told(a) for a in await asyncio.gather(*asks)] == ["miss"] * 5
 
 
+@pytest.mark.timing
 async def test_across_workers_one_call_and_a_crash_holds_nobody_up(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:
@@ -636,7 +639,7 @@ async def test_vectors_are_only_taken_at_the_highest_precision(
     gear = await started(
         bitgear, redis_url, {"fp16": up.url, "int8": other.url}, config={"thresholds": {"int8": 1.0}}, wait=False
     )
-    await until(lambda: all(r.ready for v in gear.worker.fleet.variants() for r in v.replicas), 20)
+    await until(lambda: all(r.ready for v in gear.worker.fleet.variants() for r in v.replicas))
     vectors = b'{"object":"list","model":"g","data":[{"index":0,"embedding":[0.5]}],"usage":{"prompt_tokens":4,"total_tokens":4}}'
     up.always([Send(json_response(vectors))])
     other.always([Send(json_response(vectors))])

@@ -21,6 +21,8 @@ from tests.support.client import Answer, chat, fetch
 from tests.support.upstream import ScriptedUpstream, Send, Step
 from tests.support.wire import json_response
 
+pytestmark = pytest.mark.timing
+
 PLAIN: list[Step] = [Send(json_response(WIRE.answer("four")))]
 TIMEOUT_S = 0.2
 CONFIG = {"cache": {"timeout_ms": TIMEOUT_S * 1000}, "events": {"enabled": False}}
@@ -60,7 +62,7 @@ async def ask(gear: Bitgear, text: str = "2+2?", **more: Any) -> tuple[str, floa
 
 
 async def state(gear: Bitgear, wanted: str) -> None:
-    await until(lambda: gear.worker.caching.store.state == wanted, 15)
+    await until(lambda: gear.worker.caching.store.state == wanted)
 
 
 async def test_starts_without_redis_and_finds_it_later(

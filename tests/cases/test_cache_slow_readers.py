@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases.helpers import CHAT_PATH, DONE, USAGE, WIRE, Start, inflight, script
 from tests.conftest import Bitgear, until
-from tests.support.client import RawClient, chat, fetch
+from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import ScriptedUpstream, Step
 from tests.support.wire import response
 
@@ -24,6 +24,10 @@ def long_stream(words: int) -> list[Step]:
 
 def question(**more: Any) -> dict[str, Any]:
     return chat("long?", model="g", temperature=0, **more)
+
+
+def told(answer: Answer) -> str:
+    return (answer.head.get("x-bitgear-cache") or "").split(";")[0]
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +58,9 @@ async def test_others_get_the_answer_while_the_first_one_does_not_read(
     async with RawClient(one.url, receive_buffer=SMALL) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
-        others = [fetch(two.url, CHAT_PATH, question(stream=n == 0), timeout=20) for n in range(2)]
+        others = [fetch(two.url, CHAT_PATH, question(stream=n == 0)) for n in range(2)]
         answers = await asyncio.gather(*others)
-        assert [a.head.get("x-bitgear-cache") for a in answers] == ["hit; age=0"] * 2
+        assert [told(a) for a in answers] == ["hit"] * 2
         assert one.worker.app.inflight == 1, "it has still not read"
         # The replica is free long before.
         assert sum(r.inflight for v in one.worker.fleet.variants() for r in v.replicas) == 0
@@ -78,9 +82,9 @@ async def test_beyond_an_entrys_size_the_others_ask_for_themselves(
     async with RawClient(one.url, receive_buffer=SMALL) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
-        others = [fetch(two.url, CHAT_PATH, question(stream=True), timeout=20) for _ in range(3)]
+        others = [fetch(two.url, CHAT_PATH, question(stream=True)) for _ in range(3)]
         answers = await asyncio.gather(*others)
-        assert [a.head.get("x-bitgear-cache") for a in answers] == ["miss"] * 3
+        assert [told(a) for a in answers] == ["miss"] * 3
         assert all(a.complete for a in answers)
         assert one.worker.app.inflight == 1
         # What waits for it is bounded.
@@ -99,7 +103,7 @@ async def test_one_that_leaves_unread_leaves_nothing_behind(
     async with RawClient(gear.url, receive_buffer=SMALL) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
-        answer = await fetch(gear.url, CHAT_PATH, question(), timeout=20)
-        assert answer.head.get("x-bitgear-cache") == "hit; age=0"
+        answer = await fetch(gear.url, CHAT_PATH, question())
+        assert told(answer) == "hit"
         assert gear.worker.app.inflight == 1
     await until(lambda: inflight(gear) == 0)

@@ -24,6 +24,8 @@ from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import Exchange, Hang, ScriptedUpstream, Send, sends
 from tests.support.wire import event, response
 
+pytestmark = pytest.mark.timing
+
 AT_ONCE_S = 1.0
 HEAD, ROLE, FIRST, *_ = response(WIRE.stream(["Hel", "lo"]))
 ENDPOINTS: list[tuple[str, dict[str, Any]]] = [
@@ -184,7 +186,7 @@ async def test_case_3_nothing_leaks_after_1000_clients_left_mid_stream(bitgear: 
     await up.until(lambda: up.open_connections <= 5)
     assert all(e.closed.is_set() for e in up.exchanges)
     assert len(up.exchanges) == 1020
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while open_files() > files + 5 or len(asyncio.all_tasks()) > tasks + 3:
             await asyncio.sleep(0.01)
     up.always(sends(response(WIRE.stream(["ok"]))))

@@ -52,7 +52,7 @@ def labels(redis_url: str, stream: str = "bitgear:feedback", field: bytes = b"fe
 
 
 async def records(redis_url: str, enough: Callable[[list[Record]], bool]) -> list[Record]:
-    async with asyncio.timeout(10), AsyncRedis.from_url(redis_url) as client:
+    async with asyncio.timeout(60), AsyncRedis.from_url(redis_url) as client:
         while True:
             found = (await read_records(client, group="g", since=time.time() - 60, limit=1000)).records
             if enough(found):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 
 import pytest
@@ -40,7 +39,7 @@ async def test_case_16_each_event_reaches_the_client_before_the_next_is_sent(
     async with RawClient(gear.url) as client:
         await client.request("POST", CHAT_PATH, ask())
         answer = Answer(await client.head())
-        async for _ in client.pieces(answer, timeout=2):
+        async for _ in client.pieces(answer):
             for gate in gates[: answer.body.count(b"\n\n")]:
                 gate.set()
     assert answer.body == b"".join(events)
@@ -49,23 +48,24 @@ async def test_case_16_each_event_reaches_the_client_before_the_next_is_sent(
 
 async def test_case_16_first_token_is_not_held_up(bitgear: Start, up: ScriptedUpstream) -> None:
     gear = await bitgear({"fp16": up.url})
-    added = []
-    for _ in range(40):
+    added: dict[str, list[float]] = {gear.url: [], up.url: []}
+    for number in range(80):
+        url = (gear.url, up.url)[number % 2]
         go, sent = asyncio.Event(), 0.0
         head, role, first, *rest = response(WIRE.stream(["a", "b"]))
         up.enqueue([Send(head), Wait(go), Send(role), Send(first), Hang()])
-        async with RawClient(gear.url) as client:
+        async with RawClient(url) as client:
             await client.request("POST", CHAT_PATH, ask())
-            await up.exchange(len(up.exchanges) if up.running == 0 else len(up.exchanges) - 1)
+            await up.exchange(number)
             sent = time.monotonic()
             go.set()
             answer = Answer(await client.head())
             async for piece in client.pieces(answer):
-                added.append(piece.at - sent)
+                added[url].append(piece.at - sent)
                 break
         await settled(gear, up)
-    # A missing TCP_NODELAY or a timer shows in every one as 40 ms; a busy machine only in some.
-    assert statistics.quantiles(added, n=4)[0] < 0.005
+    # A missing TCP_NODELAY or a timer shows in every one, as 40 ms; a busy machine only in some, a slow one in both.
+    assert min(added[gear.url]) < 10 * min(added[up.url])
     assert rest
 
 
@@ -74,6 +74,7 @@ async def test_case_16_first_token_is_not_held_up(bitgear: Start, up: ScriptedUp
 FLOOD = chunk(WIRE.content("x" * 60_000))
 
 
+@pytest.mark.timing
 async def test_case_17_a_client_that_does_not_read_holds_its_upstream_back(
     bitgear: Start, up: ScriptedUpstream
 ) -> None:

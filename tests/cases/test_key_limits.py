@@ -61,7 +61,7 @@ class Streams:
 
     async def fill(self, places: int) -> None:
         """Return when all places are taken. Raises TimeoutError."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.open) < places:
                 await self.ask(3 * places)
         assert len(self.open) == places
@@ -77,7 +77,7 @@ def running(url: str) -> list[int]:
 async def all_workers_refuse(streams: Streams) -> None:
     """Return when the key is in debt at each worker, the same debt."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 streams.waits.clear()
                 refused = 200 not in await streams.ask(8)

@@ -213,8 +213,8 @@ async def test_case_12_comments_of_a_silent_stream_reach_the_client_at_once(
     up.always([Send(head), Send(chunk(b": ping\n\n")), Wait(go), *sends(rest)])
     async with RawClient(gear.url) as client:
         await client.request("POST", CHAT_PATH, ask())
-        answer = Answer(await client.head(timeout=2))
-        async for piece in client.pieces(answer, timeout=2):
+        answer = Answer(await client.head())
+        async for piece in client.pieces(answer):
             if not go.is_set():
                 assert piece.data == b": ping\n\n"
                 go.set()

@@ -74,7 +74,7 @@ async def test_bad_feedback_on_int4_becomes_a_version_that_says_why(bitgear: Sta
         assert job is not None
         assert served == {"fp16", "int4"}
         # The worker follows.
-        await until(lambda: gear.worker.fleet.groups["g"].thresholds["int4"] == 0.0, 10)
+        await until(lambda: gear.worker.fleet.groups["g"].thresholds["int4"] == 0.0)
         assert gear.worker.serving.document.version == job["version"] == 1
         assert job["id"] in gear.worker.serving.document.reason
         answer = await fetch(gear.url, CHAT_PATH, chat(model="g"))

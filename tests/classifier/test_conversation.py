@@ -100,9 +100,9 @@ def test_long_texts_are_sampled_the_same_way() -> None:
 
 def test_many_messages_are_bounded() -> None:
     body = said(*[("user", f"message {number}") for number in range(100_000)])
-    started = time.perf_counter()
+    started = time.thread_time()
     seen = view(body)
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 0.05
     assert seen.turns == 100_000
     assert seen.sampled
     assert seen.last == "message 99999"

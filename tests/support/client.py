@@ -177,12 +177,12 @@ class RawClient:
         """Sends one request; a dict goes as JSON."""
         await self.send(encode_request(method, path, body, headers, f"{self._address[0]}:{self._address[1]}"))
 
-    async def receive(self, size: int = 65536, timeout: float = 10.0) -> bytes:
+    async def receive(self, size: int = 65536, timeout: float = 60.0) -> bytes:
         """What one read gives; empty at the connection's end. Raises TimeoutError, ConnectionResetError."""
         async with asyncio.timeout(timeout):
             return await asyncio.get_running_loop().sock_recv(self._open, size)
 
-    async def head(self, timeout: float = 10.0) -> Head:
+    async def head(self, timeout: float = 60.0) -> Head:
         """Reads status line and headers; body bytes that came with them are kept for `pieces`."""
         data = self._early
         while b"\r\n\r\n" not in data:
@@ -195,7 +195,7 @@ class RawClient:
         pairs = (line.split(":", 1) for line in lines[1:])
         return Head(int(lines[0].split(" ")[1]), [(n.strip().lower(), v.strip()) for n, v in pairs], raw + b"\r\n\r\n")
 
-    async def pieces(self, answer: Answer, *, size: int = 65536, timeout: float = 10.0) -> AsyncIterator[Piece]:
+    async def pieces(self, answer: Answer, *, size: int = 65536, timeout: float = 60.0) -> AsyncIterator[Piece]:
         """Body pieces as they arrive, also put into `answer`, until the body ends or the connection does."""
         decoder = ChunkedDecoder() if "chunked" in (answer.head.get("transfer-encoding") or "") else None
         length = answer.head.get("content-length")
@@ -224,14 +224,14 @@ class RawClient:
                 answer.complete = True
                 return
 
-    async def answer(self, timeout: float = 10.0) -> Answer:
+    async def answer(self, timeout: float = 60.0) -> Answer:
         """Reads a whole answer; `timeout` bounds each read, in seconds."""
         answer = Answer(await self.head(timeout))
         async for _ in self.pieces(answer, timeout=timeout):
             pass
         return answer
 
-    async def read_until(self, found: Callable[[bytes], bool], timeout: float = 10.0) -> Answer:
+    async def read_until(self, found: Callable[[bytes], bool], timeout: float = 60.0) -> Answer:
         """Reads until the body so far satisfies `found`, or ends."""
         answer = Answer(await self.head(timeout))
         async for _ in self.pieces(answer, timeout=timeout):
@@ -271,7 +271,7 @@ async def fetch(
     headers: Sequence[tuple[str, str]] = (),
     *,
     method: str | None = None,
-    timeout: float = 10.0,
+    timeout: float = 60.0,
 ) -> Answer:
     """One request on a connection of its own; POST where there is a body. A URL's password goes as a bearer token."""
     password = urlsplit(url).password

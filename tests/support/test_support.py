@@ -82,7 +82,7 @@ async def test_a_client_that_leaves_is_seen_at_once(how: str) -> None:
             exchange = await up.exchange()
             assert up.running == 1
             getattr(client, how)()
-        await asyncio.wait_for(exchange.closed.wait(), 1)
+        await asyncio.wait_for(exchange.closed.wait(), 60)
         assert up.running == 0
         await up.until(lambda: up.open_connections == 0)
 

@@ -94,7 +94,7 @@ class ScriptedUpstream:
         """What requests play when nothing is queued."""
         self._default = script
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Returns once the condition holds; it is looked at after every change here. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not condition():
@@ -105,7 +105,7 @@ class ScriptedUpstream:
                 finally:
                     self._waiters.discard(waiter)
 
-    async def exchange(self, index: int = 0, timeout: float = 5.0) -> Exchange:
+    async def exchange(self, index: int = 0, timeout: float = 60.0) -> Exchange:
         """The request under test with this number, once it has arrived."""
         await self.until(lambda: len(self.exchanges) > index, timeout)
         return self.exchanges[index]

@@ -23,7 +23,7 @@ async def served(app: HostedApp) -> AsyncIterator[str]:
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         task = asyncio.create_task(server.serve([listener]))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not server.started:
                     await asyncio.sleep(0.005)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,16 +23,43 @@ def free_port() -> int:
     return port
 
 
-async def test_it_serves_and_ends_when_told() -> None:
-    # Looked for, not imported: that takes seconds, and it is the other process that needs it.
-    if find_spec("litellm") is None:
+STAND_IN = """
+import json
+import urllib.request
+from types import SimpleNamespace
+
+model_cost = {}
+
+def asked(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+async def acompletion(*, model, api_base, api_key, messages, max_tokens, **_):
+    import asyncio
+    assert api_key == "sk-x"
+    body = {"model": model.removeprefix("openai/"), "messages": messages, "max_tokens": max_tokens}
+    found = await asyncio.to_thread(asked, f"{api_base}/chat/completions", body)
+    return SimpleNamespace(model_dump=lambda warnings: found)
+"""
+"""What the process needs of litellm here. `test_provider.py` is about litellm itself, which takes ten seconds to import."""
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.soak)])
+async def test_it_serves_and_ends_when_told(tmp_path: Path, real: bool) -> None:
+    # Looked for, not imported: it is the other process that needs it.
+    if real and find_spec("litellm") is None:
         pytest.skip("the extra `hosted`")
+    environment = {**os.environ, "THEIR_KEY": "sk-x"}
+    if not real:
+        (tmp_path / "litellm.py").write_text(STAND_IN)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     port = free_port()
     async with simulated(model="theirs") as theirs:
         settings = {"target": "openai/theirs", "api_base": f"{theirs}/v1", "api_key_env": "THEIR_KEY"}
         arguments = ("--port", str(port), "--model", "g", "--alias", "g@hosted", "--settings", json.dumps(settings))
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "backends.hosted", *arguments, env={**os.environ, "THEIR_KEY": "sk-x"}
+            sys.executable, "-m", "backends.hosted", *arguments, env=environment
         )
         try:
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
@@ -48,7 +76,7 @@ async def test_it_serves_and_ends_when_told() -> None:
                 assert answer["model"] == "g@hosted"
                 assert answer["choices"][0]["message"]["content"].startswith("[simulated fp16]")
             process.terminate()
-            assert await asyncio.wait_for(process.wait(), 20) in (0, -15)
+            assert await asyncio.wait_for(process.wait(), 60) in (0, -15)
         finally:
             if process.returncode is None:
                 process.kill()

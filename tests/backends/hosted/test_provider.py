@@ -44,7 +44,7 @@ async def client_of(serve: Serve, provider: Running, **settings: Any) -> AsyncOp
 
 
 async def plant(provider: Running, **fault: Any) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         (await client.post(f"{provider.url}/sim/faults", json={"count": 1, **fault})).raise_for_status()
 
 
@@ -151,12 +151,13 @@ async def test_a_stream_that_fails_in_its_middle_ends_with_an_error(serve: Serve
 async def test_a_client_that_leaves_ends_the_providers_work(serve: Serve, provider: Running, stream: bool) -> None:
     ask = await client_of(serve, provider)
     engine = provider.simulator.core.engine
-    await plant(provider, kind="slow", factor=1000, count=None)
+    # So slow that it is at work still; for a stream not so slow that its first chunk has to be waited for long.
+    await plant(provider, kind="slow", factor=50 if stream else 1000, count=None)
     asking = asyncio.create_task(ask.chat.completions.create(model="g", messages=_USER, stream=stream))
     await until(lambda: bool(engine.running))
     if stream:
         await plant(provider, kind="slow", factor=20, count=None)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             opened: Any = await asking
             await anext(aiter(opened))
         await opened.close()

@@ -39,7 +39,7 @@ def alive(pid: int) -> bool:
     return text[text.rindex(")") + 2] != "Z"
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     """Wait until something holds; fail with its name after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -68,7 +68,7 @@ class Tree:
         wait_for(lambda: len(self.pids) >= 3, "up with child and daemon")
         return self.pids
 
-    def wait_gone(self, seconds: float = 30.0) -> None:
+    def wait_gone(self, seconds: float = 60.0) -> None:
         wait_for(lambda: not any(alive(p) for p in self.pids), "gone", seconds)
 
     def clear(self) -> None:

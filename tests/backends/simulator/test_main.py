@@ -27,7 +27,7 @@ async def process(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
     )
     try:
         assert started.stdout is not None
-        line = await asyncio.wait_for(started.stdout.readline(), 30)
+        line = await asyncio.wait_for(started.stdout.readline(), 60)
         yield started, line.decode().split()[-1]
     finally:
         if started.returncode is None:
@@ -38,14 +38,14 @@ async def process(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
 async def test_it_serves_under_the_names_given_and_ends_when_told() -> None:
     arguments = ("--model", "qwen", "--alias", "qwen@int8", "--precision", "int8", "--settings", '{"time_scale": 0}')
     async with process(*arguments) as (started, url):
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             models = (await client.get("/v1/models")).json()["data"]
             assert [model["id"] for model in models] == ["qwen", "qwen@int8"]
             body = {"model": "qwen@int8", "messages": [{"role": "user", "content": "hi"}]}
             answer = (await client.post("/v1/chat/completions", json=body)).json()
             assert answer["choices"][0]["message"]["content"].startswith("[simulated int8]")
         started.terminate()
-        assert await asyncio.wait_for(started.wait(), 10) == 0
+        assert await asyncio.wait_for(started.wait(), 60) == 0
 
 
 async def stream(url: str, body: bytes) -> int:

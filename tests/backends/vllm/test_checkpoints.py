@@ -109,8 +109,8 @@ async def test_cancelling_ends_the_making(tmp_path: Path) -> None:
     task = asyncio.create_task(
         checkpoints.make([recipe], home=tmp_path, python=str(engine), progress=lambda *_: began.set())
     )
-    await asyncio.wait_for(began.wait(), 20)
+    await asyncio.wait_for(began.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backends.processes import PlanError, VariantPlan
 from backends.settings import BackendSettings
+from backends.site import Site
 from backends.vllm.machine import Machine
 from backends.vllm.plan import plan
 
@@ -20,7 +21,7 @@ def _plan(
 ) -> list[VariantPlan]:
     backends = [BackendSettings.model_validate({"precision": p, "kind": "vllm", "vllm": vllm}) for p in precisions]
     machine = machine or Machine((0, 1), 24.0)
-    return plan("g", model, backends, home=Path("/h"), machine=machine, ports=iter(range(9000, 9999)), python="python")
+    return plan("g", model, backends, Site(Path("/h"), machine, iter(range(9000, 9999)), "python"))
 
 
 def test_three_variants_on_two_cores() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import ModuleType
 
@@ -53,6 +54,16 @@ def test_a_nested_text_configuration_is_found() -> None:
 
 def test_what_is_not_known_is_none(tmp_path: Path) -> None:
     assert from_config({"model_type": "diffusion"}) is None
+    # Layer by layer, as a few models say it, or without sense.
+    for odd in (
+        {"num_key_value_heads": [4, 4, 8]},
+        {"head_dim": "wide"},
+        {"num_attention_heads": 0, "head_dim": None},
+        {"max_position_embeddings": math.inf},
+        {"quantization_config": [1]},
+    ):
+        assert from_config({**QWEN3_8B, **odd}) is None
+    assert from_config({**QWEN3_8B, "text_config": None}) == from_config(QWEN3_8B)
     assert read_facts(str(tmp_path)) is None
     assert read_facts("owner/model") is None
     (tmp_path / "config.json").write_text("{")

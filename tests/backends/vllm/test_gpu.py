@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backends.processes import PlanError, VariantPlan
 from backends.settings import BackendSettings
+from backends.site import Site
 from backends.vllm.machine import Gpu, Machine
 from backends.vllm.plan import plan
 
@@ -40,7 +41,7 @@ def _plan(model: str, machine: Machine, *variants: dict[str, object]) -> list[Va
         BackendSettings.model_validate({"kind": "vllm", "precision": v.pop("precision"), "vllm": v})
         for v in map(dict, variants)
     ]
-    return plan("g", model, backends, home=Path("/h"), machine=machine, ports=iter(range(9000, 9999)), python="python")
+    return plan("g", model, backends, Site(Path("/h"), machine, iter(range(9000, 9999)), "python"))
 
 
 def _option(plan: VariantPlan, name: str, number: int = 0) -> str:

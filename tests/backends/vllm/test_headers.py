@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backends.vllm.headers import INDEX, TensorFileError, all_entries, entries, files
@@ -46,11 +46,21 @@ def test_a_file_that_was_cut_short_is_found(source: Path) -> None:
         entries(file)
 
 
+_ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["F32", "BF16"]),
+    st.lists,
+    max_leaves=4,
+)
+
+
 @given(
     st.one_of(
-        st.binary(max_size=64), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda v: _framed(v))
+        st.binary(max_size=64),
+        st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda v: _framed(v)),
+        st.fixed_dictionaries({"dtype": _ODD, "shape": _ODD, "data_offsets": _ODD}).map(lambda v: _framed(v)),
     )
 )
+@example(struct.pack("<Q", 100_000) + b"[" * 100_000)
 @settings(max_examples=100, deadline=None)
 def test_anything_else_is_a_clear_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.mktemp("any") / "x.safetensors"

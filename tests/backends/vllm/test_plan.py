@@ -7,6 +7,7 @@ import pytest
 
 from backends.processes import PlanError, ProcessSpec, VariantPlan
 from backends.settings import BackendSettings
+from backends.site import Site
 from backends.vllm.machine import Machine
 from backends.vllm.plan import plan
 from backends.vllm.quantize import quantize_rtn
@@ -16,7 +17,7 @@ MACHINE = Machine((0, 1), 24.0)
 
 def _plan(home: Path, base: str | None, **backend: object) -> VariantPlan:
     settings = BackendSettings.model_validate({"kind": "vllm", "precision": "fp16", **backend})
-    (made,) = plan("qwen/g", base, [settings], home=home, machine=MACHINE, ports=iter([9000, 9001]), python="/e/python")
+    (made,) = plan("qwen/g", base, [settings], Site(home, MACHINE, iter([9000, 9001]), "/e/python"))
     return made
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from backends.wire import Connection, Limits, Pool, UpstreamError
 from backends.wire import connection as wire_connection
 from backends.wire.connection import HIGH_WATER
+from tests.conftest import until
 from tests.support.upstream import Close, Hang, Reset, ScriptedUpstream, Send, Sleep, Step, Wait, sends
 from tests.support.wire import chunk, json_response, response, response_head, split
+
+pytestmark = pytest.mark.timing
 
 LONG = Limits(5, 5, 5, 5)
 SAID = b"event one\n\nevent two\n\n"
@@ -250,7 +256,7 @@ async def test_giving_up_wakes_the_reader_at_once_and_closes(up: ScriptedUpstrea
     assert await reader == "aborted"
     assert time.monotonic() - began < 1
     exchange = await up.exchange()
-    await asyncio.wait_for(exchange.closed.wait(), 1)
+    await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_no_timer_is_left_behind(up: ScriptedUpstream) -> None:
@@ -291,3 +297,47 @@ async def test_an_answer_in_ever_so_many_pieces_is_no_endless_head(
         pieces += [Send(b"3\r\n"), Sleep(0.001), Send(b"abc\r\n"), Sleep(0.001)]
     connection = await ask(up, [*pieces, Send(b"0\r\n\r\n")])
     assert await connection.read_all(1000) == b"{}" + b"abc" * 100
+
+
+ASK = """
+import asyncio, sys
+import uvloop
+from backends.wire import Limits, Pool
+
+async def main():
+    limits = Limits(5, 0.5, 0.5, 20)
+    connection = await Pool(sys.argv[1]).request(b"POST", b"/v1/x", [], b"{}", limits)
+    if sys.argv[2] == "between":
+        while connection.headers is None:
+            await connection.wait()
+        connection.between_tokens()
+    print("waits", flush=True)
+    print(await connection.read_all(1000))
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("late", ["first", "between"])
+async def test_a_process_that_stood_still_reads_what_came_meanwhile(up: ScriptedUpstream, late: str) -> None:
+    head, *rest = response([SAID, b"three"], "length")
+    go = asyncio.Event()
+    up.enqueue([Send(head), Wait(go), *sends(rest)] if late == "between" else [Wait(go), Send(head), *sends(rest)])
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ASK, up.url, late), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    exchange = await up.exchange(timeout=30)
+    assert asking.stdout is not None
+    assert await asyncio.wait_for(asking.stdout.readline(), 30) == b"waits\n"
+    # It is in the kernel now, and not in a turn of its loop.
+    await asyncio.sleep(0.05)
+    asking.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{asking.pid}/stat")
+    await until(lambda: state.read_text().rpartition(") ")[2].startswith("T"))
+    go.set()
+    await up.until(exchange.done.is_set)
+    # Its limit is over when it goes on: a machine that was suspended.
+    await asyncio.sleep(0.6)
+    asking.send_signal(signal.SIGCONT)
+    out, wrong = await asyncio.wait_for(asking.communicate(), 30)
+    assert out.strip() == repr(SAID + b"three").encode(), wrong.decode()

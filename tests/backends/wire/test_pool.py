@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import threading
 import time
@@ -133,7 +135,7 @@ async def test_an_unfinished_answer_is_never_reused(up: ScriptedUpstream) -> Non
     pool.release(connection)
     assert pool.idle == 0
     exchange = await up.exchange()
-    await asyncio.wait_for(exchange.closed.wait(), 1)
+    await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_a_connection_that_the_server_wants_closed_is_closed(up: ScriptedUpstream) -> None:
@@ -211,10 +213,28 @@ async def test_what_a_server_said_unasked_is_no_answer_to_the_next_question() ->
             await connection.read_all(100)
             statuses.append(connection.status)
             pool.release(connection)
-            assert spoke.wait(5)
+            assert spoke.wait(60)
             spoke.clear()
         pool.close()
         thread.join()
         for one in kept:
             one.close()
     assert statuses == [200, 200]
+
+
+async def test_a_machine_without_descriptors_blames_itself() -> None:
+    async with ScriptedUpstream() as up:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # No number below the lowest free one is free.
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            with pytest.raises(UpstreamError) as caught:
+                await Pool(up.url).connect(5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert (caught.value.failure, caught.value.own) == ("connect", True)
+    with pytest.raises(UpstreamError) as caught:
+        await Pool(up.url).connect(5)
+    assert (caught.value.failure, caught.value.own) == ("connect", False)

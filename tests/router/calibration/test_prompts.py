@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.calibration.prompts import PromptError, parse, read_prompts
@@ -57,12 +58,42 @@ def test_what_is_wrong_is_told_with_line_and_field(line: str, told: str) -> None
         parse(line, "f:3")
 
 
-@given(st.text())
+values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(["user", "number", "\ud800"])
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["role", "content", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+fields = ["prompt", "messages", "answer", "accepted", "task", "language", "max_tokens", "schema", "tools"]
+texts = st.text(min_size=1).filter(str.strip)
+turns = st.fixed_dictionaries({"role": st.just("user"), "content": texts}, optional={"x": values})
+rows = st.one_of(
+    st.fixed_dictionaries({"prompt": texts}, optional=dict.fromkeys(fields[2:], values)),
+    st.fixed_dictionaries({"messages": st.lists(turns, max_size=2)}, optional=dict.fromkeys(fields[2:], values)),
+    st.dictionaries(st.sampled_from(fields), values),
+)
+
+
+@given(line=st.one_of(st.text(), rows.map(json.dumps)))
+@example(line="[" * 100_000)
+@example(line='{"prompt": "\\ud800"}')
+@example(line='{"prompt": "a", "tools": [{"\\udfff": 1}]}')
+@example(line='{"prompt": "a", "answer": 1e999}')
 def test_any_line_is_read_or_refused(line: str) -> None:
-    if line.strip().startswith('{"prompt"'):
-        return
-    with pytest.raises(PromptError, match=r"^f:1: "):
-        parse(line, "f:1")
+    told = ""
+    try:
+        found = parse(line, "f:1")
+    except PromptError as error:
+        told = str(error)
+    if told:
+        assert told.startswith("f:1: ")
+        assert told.encode()
+    else:
+        assert found.messages
+        assert json.dumps(found.request(), ensure_ascii=False).encode()
 
 
 def test_missing_and_empty_files_are_refused(tmp_path: Path) -> None:

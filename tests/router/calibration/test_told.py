@@ -88,10 +88,18 @@ def test_feedback_is_read_and_averaged(tmp_path: Path) -> None:
     assert read_feedback(path) == {(parse('{"prompt": "p"}', "l").key, "int4"): 0.5}
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_only_a_newline_ends_a_line_of_feedback(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_text(json.dumps({"prompt": f"a{end}b", "variant": "int4", "lost": 1}, ensure_ascii=False) + "\r\n")
+    assert read_feedback(path) == {(parse(json.dumps({"prompt": f"a{end}b"}), "l").key, "int4"): 1.0}
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("x", "1: not JSON"),
+        ("[" * 100_000, "1: not JSON"),
         ('{"prompt": "p", "lost": 1}', "1: variant"),
         ('{"prompt": "p", "variant": "v", "lost": 2}', "1: lost"),
         ('{"variant": "v", "lost": 1}', "1: prompt"),

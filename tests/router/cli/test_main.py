@@ -43,11 +43,17 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_starts_in_well_under_a_second() -> None:
-    # Time of the processor and the best of three: other processes share the machine.
-    times = []
+    # Time of the processor, the best of three, and beside what it is made with: machines differ, and others share them.
+    times, alone = [], []
     for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "router.cli.main", "--help"], capture_output=True, timeout=60, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert min(times) < 0.9
+        times.append(processor_s("-m", "router.cli.main", "--help"))
+        alone.append(processor_s("-c", "import typer"))
+    assert min(times) < 5 * min(alone)
+
+
+def processor_s(*program: str) -> float:
+    """Seconds of the processor that an interpreter takes for this."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *program], capture_output=True, timeout=60, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import openai
+import pytest
 from typer.testing import CliRunner
 
 from router.cli.main import app
@@ -63,6 +64,17 @@ def test_launched_kinds_are_refused(tmp_path: Path) -> None:
     assert "g@int4 is of kind vllm" in result.output
 
 
+def test_a_home_in_which_nothing_can_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITGEAR_LOCAL__HOME", str(tmp_path))
+    (tmp_path / "logs").write_text("a file in the folder's place")
+    path = tmp_path / "a.yaml"
+    path.write_text(FILE % (("http://127.0.0.1:9",) * 3))
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), "--port", "0", "--admin-port", "0"])
+    assert result.exit_code == 2
+    assert "local.home: cannot write in" in result.output
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 def test_serves_without_its_servers_and_without_redis(bitgear: Callable[..., Running], tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(
@@ -72,7 +84,10 @@ def test_serves_without_its_servers_and_without_redis(bitgear: Callable[..., Run
     one = bitgear("serve", "--config", str(path), "--port", "0", "--admin-port", "0")
     text = one.until_says("Ctrl-C ends it.")
     api = text.split("Bitgear serves")[1].split("/v1")[0].strip()
-    assert [m["id"] for m in httpx.get(f"{api}/v1/models", trust_env=False).json()["data"]] == ["g", "g@int4"]
+    assert [m["id"] for m in httpx.get(f"{api}/v1/models", trust_env=False, timeout=60).json()["data"]] == [
+        "g",
+        "g@int4",
+    ]
     body = {"model": "g", "messages": [{"role": "user", "content": "hi"}]}
     assert httpx.post(f"{api}/v1/chat/completions", json=body, trust_env=False, timeout=30).status_code == 503
     family = one.family()
@@ -91,7 +106,7 @@ async def one_request(api: str, pause_s: float) -> str:
         await asyncio.sleep(pause_s)
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
         writer.write(head % len(REQUEST) + REQUEST)
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 60)
     except OSError as error:
         return type(error).__name__
     finally:
@@ -100,6 +115,7 @@ async def one_request(api: str, pause_s: float) -> str:
     return status if body.endswith(b"}") and json.loads(body) else f"cut after {len(answer)} bytes"
 
 
+@pytest.mark.timing
 async def test_a_files_servers_answer_and_at_the_end_nobody_who_is_in_is_cut(
     bitgear: Callable[..., Running], tmp_path: Path
 ) -> None:

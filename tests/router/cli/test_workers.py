@@ -38,7 +38,7 @@ def make(tmp_path: Path, fds: tuple[int, int], program: str, count: int = 1) -> 
     return workers, said
 
 
-async def until(condition: object, deadline_s: float = 20) -> None:
+async def until(condition: object, deadline_s: float = 60) -> None:
     assert callable(condition)
     async with asyncio.timeout(deadline_s):
         while not condition():
@@ -81,7 +81,7 @@ async def test_the_pause_grows(tmp_path: Path, fds: tuple[int, int], monkeypatch
 async def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path, fds: tuple[int, int]) -> None:
     workers, _ = make(tmp_path, fds, "print('no such model'); raise SystemExit(2)")
     workers.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert "no such model" in await workers.failed
     await workers.stop(0.1)
 
@@ -96,7 +96,7 @@ async def test_stop_waits_for_a_worker_that_drains(tmp_path: Path, fds: tuple[in
     workers, said = make(tmp_path, fds, program)
     workers.start()
     await until(lambda: (tmp_path / "0.log").exists() and "up" in (tmp_path / "0.log").read_text())
-    await workers.stop(10)
+    await workers.stop(60)
     assert (tmp_path / "drained").exists()
     assert said == []
 
@@ -109,6 +109,29 @@ async def test_kill_ends_a_worker_that_will_not(tmp_path: Path, fds: tuple[int, 
     stopping = asyncio.create_task(workers.stop(1000))
     await asyncio.sleep(0)
     workers.kill()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await stopping
     assert workers.pids() == []
+
+
+async def test_a_worker_that_the_system_cannot_start_now_is_started_later(
+    tmp_path: Path, fds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+    workers, said = make(tmp_path, fds, "import time; time.sleep(1000)")
+    good, workers._argv = workers._argv, [str(tmp_path / "none-such")]
+    workers.start()
+    await until(lambda: len(said) >= 2)
+    assert "worker 0 cannot be started: " in said[0]
+    workers._argv = good
+    await until(lambda: len(workers.pids()) == 1)
+    await workers.stop(0.1)
+
+
+async def test_a_worker_whose_log_cannot_be_opened_runs_without(tmp_path: Path, fds: tuple[int, int]) -> None:
+    workers, said = make(tmp_path, fds, "import time; time.sleep(1000)")
+    (tmp_path / "0.log").mkdir()
+    workers.start()
+    await until(lambda: len(workers.pids()) == 1)
+    assert "no log in" in said[0]
+    await workers.stop(0.1)

@@ -325,14 +325,19 @@ def test_any_bytes_give_a_config_or_a_config_error(tmp_path: Path, raw: bytes) -
 
 
 variables = st.one_of(
-    st.lists(st.sampled_from(["SERVER", "PORT", "GROUPS", "G", "BACKENDS", "0", "", "THRESHOLDS", "INT4", "X"]), max_size=5)
-    .map("__".join).map("BITGEAR_".__add__),
+    st.lists(
+        st.sampled_from(
+            ["SERVER", "PORT", "GROUPS", "G", "BACKENDS", "LOCAL", "PRECISIONS", "0", "²", "٣", "", "THRESHOLDS", "INT4", "X"]
+        ),
+        max_size=5,
+    ).map("__".join).map("BITGEAR_".__add__),
     st.text(max_size=10).map("BITGEAR_".__add__),
 )  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
 @given(env=st.dictionaries(variables, st.one_of(st.text(max_size=20), trees.map(yaml.safe_dump)), max_size=4))
+@example(env={"BITGEAR_LOCAL__PRECISIONS__²": "int8"})
 def test_any_environment_gives_a_config_or_a_config_error(env: dict[str, str]) -> None:
     env.pop("BITGEAR_CONFIG", None)
     only_config_errors(None, env)

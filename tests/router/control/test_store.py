@@ -130,7 +130,7 @@ async def test_a_listener_hears_of_each_version(store: ControlStore) -> None:
 
     task = asyncio.create_task(listen())
     version = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while heard.empty():
             version = (await store.publish(document(0.1), expected=version)).version
             await asyncio.sleep(0.02)

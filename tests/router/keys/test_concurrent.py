@@ -22,6 +22,8 @@ from router.store.client import open_client
 from router.store.valkey import PrivateValkey
 from tests.conftest import until
 
+pytestmark = pytest.mark.timing
+
 KEY = digest(b"k")
 LOG = logging.getLogger("bitgear")
 
@@ -129,8 +131,10 @@ async def test_the_limit_is_never_passed_while_requests_come_and_go_everywhere(
 
 
 async def test_as_many_clients_as_the_limit_are_never_refused_wherever_their_next_request_goes(
-    workers: Callable[[int], Awaitable[list[OneWorker]]],
+    workers: Callable[[int], Awaitable[list[OneWorker]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # However late a busy machine lets Redis answer.
+    monkeypatch.setattr(places, "WAIT_S", 30.0)
     made, limit = await workers(2), 4
     refused = 0
 
@@ -197,7 +201,7 @@ async def test_what_is_let_in_before_it_is_claimed_is_one_request_for_each_worke
     at_once = [idle.enter(12) for _ in range(2)]
     with pytest.raises(StopIteration):
         at_once[0].send(None)
-    assert not await asyncio.wait_for(at_once[1], 5)
+    assert not await asyncio.wait_for(at_once[1], 60)
     assert (idle.claim.running, other.claim.running) == (1, 12)
     # With its next request the other one hears of it too: now one has to end before another enters.
     other.leave()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from backends.wire import Pool, UpstreamError
 from router.state import Replica
 from tests.conftest import Bitgear, until
 from tests.support.client import Answer, RawClient, chat, fetch
@@ -62,6 +63,7 @@ def pause(replica: Replica) -> float:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.timing
 async def test_case_18_an_overloaded_replica_is_left_alone_and_another_takes_over_at_once(
     bitgear: Start, ups: list[ScriptedUpstream], status: int, stream: bool
 ) -> None:
@@ -438,3 +440,21 @@ async def test_many_prompts_of_one_request_are_not_taken_for_one_long_prompt(
     body = {"model": "g", "prompt": ["word " * 400] * 100}
     told = (await fetch(gear.url, "/v1/route", body, [("x-bitgear-scenario", "batch")])).json()["decision"]
     assert (told["variant"], told["reason"]) == ("fp16", "within_limits")
+
+
+async def test_a_lack_of_this_machine_is_no_failure_of_a_replica(
+    bitgear: Start, ups: list[ScriptedUpstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gear = await bitgear({"fp16": [ups[0].url, ups[1].url]}, config={"breaker": {"failures": 1, "open_s": 60}})
+
+    async def connect(pool: Pool, timeout_s: float) -> None:
+        raise UpstreamError("connect", "too many open files", own=True)
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(Pool, "connect", connect)
+        lacking.setattr(Pool, "reusable", lambda pool: None)
+        answer = await ask(gear)
+    assert answer.status == 503
+    assert answer.json()["error"]["code"] == "overloaded"
+    assert answer.head.get("retry-after") == "1"
+    assert (await ask(gear)).status == 200

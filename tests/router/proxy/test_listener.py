@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -13,7 +14,8 @@ import pytest
 from router.proxy import listener
 from tests.conftest import Bitgear, until
 from tests.support.client import RawClient, chat, fetch
-from tests.support.upstream import Hang, ScriptedUpstream
+from tests.support.upstream import Hang, ScriptedUpstream, Send
+from tests.support.wire import ChatWire, response
 
 Start = Callable[..., Awaitable[Bitgear]]
 
@@ -62,11 +64,8 @@ async def test_what_is_not_http_is_refused_in_openais_format(bitgear: Start, up:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/mod"])
-async def test_a_head_that_never_is_whole_is_given_up(
-    bitgear: Start, up: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(listener, "HEAD_S", 0.2)
-    gear = await bitgear({"fp16": up.url})
+async def test_a_head_that_never_is_whole_is_given_up(bitgear: Start, up: ScriptedUpstream, sent: bytes) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
     assert (await raw(gear.url, sent)).startswith(b"HTTP/1.1 408 ")
 
 
@@ -97,7 +96,7 @@ async def test_a_client_that_leaves_after_a_large_body_is_seen_to_leave(bitgear:
         await client.request("POST", "/v1/chat/completions", chat("x" * 1_000_000, model="g"))
         exchange = await up.exchange()
         client.close()
-        await asyncio.wait_for(exchange.closed.wait(), 5)
+        await asyncio.wait_for(exchange.closed.wait(), 60)
 
 
 async def test_who_asks_after_the_end_is_told_soon_and_who_asks_no_more_is_not(
@@ -148,13 +147,13 @@ async def test_an_answers_head_comes_in_one_piece_with_what_follows(bitgear: Sta
     assert first.partition(b"\r\n\r\n")[2].startswith(b'{"object":"list"')
     # HEAD has nothing that follows, and an expected 100 comes before the body was sent.
     writer.write(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
-    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200 ")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).startswith(b"HTTP/1.1 200 ")
     body = json.dumps(chat(model="g")).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
     writer.write(head % len(body))
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
-    assert (await asyncio.wait_for(reader.read(65536), 5)).startswith(b"HTTP/1.1 200 ")
+    assert (await asyncio.wait_for(reader.read(65536), 60)).startswith(b"HTTP/1.1 200 ")
     writer.close()
 
 
@@ -167,10 +166,10 @@ async def test_what_stands_in_trailers_is_no_header(bitgear: Start, up: Scripted
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     body = json.dumps(chat(model="g")).encode()
     writer.write(CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(body), body))
-    # The head has been taken by now; had it come with the head, this would be refused.
-    await asyncio.sleep(0.05)
+    # The head has been taken then; had it come with the head, this would be refused.
+    await until(lambda: gear.worker.app.inflight == 1)
     writer.write(b"0\r\nx-bitgear-precision: none-such\r\nlast: 1\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.readuntil(b"\r\n")
     writer.close()
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -188,10 +187,10 @@ async def test_endless_trailers_are_cut_off_before_they_hold_the_loop(
     path = b"/none-such" if answered else b"/v1/chat/completions"
     writer.write(CHUNKED.replace(b"/v1/chat/completions", path) + b"\r\n" + body + b"0\r\nx-long: ")
     if answered:
-        assert (await asyncio.wait_for(reader.readuntil(b"}}"), 5)).startswith(b"HTTP/1.1 404 ")
+        assert (await asyncio.wait_for(reader.readuntil(b"}}"), 60)).startswith(b"HTTP/1.1 404 ")
     sent, ended = 0, asyncio.create_task(reader.read())
     with contextlib.suppress(OSError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sent < 400 * 65536 and not ended.done():
                 writer.write(b"a" * 65536)
                 sent += 65536
@@ -225,7 +224,7 @@ async def answers(url: str, *pieces: bytes) -> list[bytes]:
         writer.write(piece)
         await asyncio.sleep(0.05)
     writer.write(b"GET /v1/models/last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         got = await reader.read()
     writer.close()
     return got.split(b"HTTP/1.1 ")[1:]
@@ -260,3 +259,87 @@ async def test_a_body_is_never_taken_for_the_next_request(bitgear: Start, up: Sc
     # One without a body is a request like any other, too.
     found = await answers(gear.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + OFFERS[offer] + b"\r\n")
     assert [answer[:3] for answer in found] == [b"200", b"404"]
+
+
+async def closed(client: RawClient) -> bytes:
+    """Return what a connection brings until its end."""
+    got = b""
+    while piece := await client.receive():
+        got += piece
+    return got
+
+
+async def test_empty_lines_after_an_answer_keep_no_connection(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/v1/models")
+        await client.answer()
+        await client.send(b"\r\n")
+        assert await closed(client) == b""
+
+
+@pytest.mark.parametrize(
+    ("framing", "piece"), [(b"content-length: 1000", b"a"), (b"transfer-encoding: chunked", b"5;a")]
+)
+async def test_a_body_that_comes_after_its_answer_has_an_end(
+    bitgear: Start, up: ScriptedUpstream, framing: bytes, piece: bytes
+) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"head_s": 0.2}})
+    async with RawClient(gear.url) as client:
+        await client.send(b"POST /none-such HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n\r\n")
+        assert (await client.answer()).status == 404
+        await client.send(piece)
+        assert await closed(client) == b""
+
+
+async def test_a_kept_connection_closes_after_the_time_configured(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url}, config={"server": {"keep_alive_s": 1}})
+    async with RawClient(gear.url) as client:
+        await client.request("GET", "/v1/models")
+        await client.answer()
+        assert await closed(client) == b""
+
+
+async def test_what_is_no_http_behind_a_waiting_request_does_not_get_into_a_stream(
+    bitgear: Start, up: ScriptedUpstream
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    first, *rest = response(ChatWire("g").stream(["one", "two"]))
+    up.always([Send(first + rest[0] + rest[1]), Hang()])
+    async with RawClient(gear.url) as client:
+        await client.request("POST", "/v1/chat/completions", chat(model="g", stream=True))
+        await client.read_until(lambda body: b"one" in body)
+        await client.send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\nno http\r\n\r\n")
+        assert await closed(client) == b""
+    await until(lambda: gear.worker.app.inflight == 0)
+
+
+NO_HTTP = {
+    "a body to be asked for": b"POST /v1/feedback HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n",
+    "two requests": b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n" * 2,
+}
+
+
+@pytest.mark.parametrize("case", sorted(NO_HTTP))
+async def test_no_http_behind_a_request_is_no_mistake_of_bitgears_own(
+    bitgear: Start, up: ScriptedUpstream, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    await raw(gear.url, NO_HTTP[case] + b"no http\r\n\r\n")
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+async def test_who_leaves_with_a_request_waiting_behind_another_is_seen_to_leave(
+    bitgear: Start, up: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Hang()])
+    async with RawClient(gear.url) as client:
+        await client.request("POST", "/v1/chat/completions", chat(model="g"))
+        await client.request("GET", "/v1/models")
+        exchange = await up.exchange()
+        client.close()
+        await asyncio.wait_for(exchange.closed.wait(), 5)
+    await until(lambda: gear.worker.app.inflight == 0)
+    await asyncio.sleep(0)
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []

@@ -18,6 +18,8 @@ from tests.support.client import chat, fetch
 from tests.support.upstream import Close, Exchange, Hang, Script, ScriptedUpstream, Send, sends
 from tests.support.wire import DONE, ChatWire, error_body, event, json_response, response
 
+pytestmark = pytest.mark.timing
+
 Start = Callable[..., Awaitable[Bitgear]]
 BROKEN = Send(json_response(error_body("boom", "InternalServerError", None, 500), 500))
 QUICK = {"failures": 3, "open_s": 0.05, "open_max_s": 0.2}

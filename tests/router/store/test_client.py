@@ -68,7 +68,7 @@ async def test_replay_and_feedback_read_behind_sentinels(
                 preexec_fn=partial(die_with_parent, getpid(), signal.SIGKILL),
             )
         )
-    await until(lambda: answers(master) and answers(watch), 30)
+    await until(lambda: answers(master) and answers(watch))
     url = f"redis+sentinel://127.0.0.1:{watch}/it"
     with Redis(port=master) as client:
         client.xadd("bitgear:events", {"event": b'{"id": "one"}'})

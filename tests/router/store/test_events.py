@@ -38,17 +38,17 @@ def server(tmp_path: Path) -> Iterator[PrivateValkey]:
 
 @asynccontextmanager
 async def running(
-    url: str | None, settings: EventsConfig = SETTINGS, timeout_s: float = 0.3
+    url: str | None, settings: EventsConfig = SETTINGS, timeout_s: float = 10, stop_s: float = 0.5
 ) -> AsyncIterator[EventSink]:
     sink = EventSink(url, settings, timeout_s=timeout_s)
     sink.start()
     try:
         yield sink
     finally:
-        await sink.stop(0.5)
+        await sink.stop(stop_s)
 
 
-async def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], deadline_s: float = 60) -> None:
     async with asyncio.timeout(deadline_s):
         while not condition():
             await asyncio.sleep(0.01)
@@ -68,8 +68,8 @@ async def test_events_arrive_in_order(server: PrivateValkey) -> None:
     assert entries(server) == [{"n": n, "text": "你好"} for n in range(300)]
 
 
-async def test_stop_writes_what_is_kept(server: PrivateValkey) -> None:
-    async with running(server.url) as sink:
+async def test_stop_writes_what_is_kept_and_waits_for_nothing_else(server: PrivateValkey) -> None:
+    async with asyncio.timeout(30), running(server.url, stop_s=60) as sink:
         for number in range(200):
             sink.put({"n": number})
     assert sink.stats() == SinkStats(200, 0, 0, "stopped")
@@ -137,8 +137,9 @@ async def test_server_killed_and_restarted(server: PrivateValkey, caplog: pytest
     assert "is back; 199 events dropped" in caplog.messages[1]
 
 
+@pytest.mark.timing
 async def test_server_stopped_hangs_nobody_and_writes_nothing_twice(server: PrivateValkey) -> None:
-    async with running(server.url) as sink:
+    async with running(server.url, timeout_s=0.3) as sink:
         sink.put({"n": 0})
         await until(lambda: sink.stats().written == 1)
         assert server.pid is not None
@@ -155,11 +156,12 @@ async def test_server_stopped_hangs_nobody_and_writes_nothing_twice(server: Priv
     assert [e["n"] for e in entries(server)] == list(range(400))
 
 
+@pytest.mark.timing
 async def test_the_loop_goes_on_while_the_server_hangs(server: PrivateValkey) -> None:
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        async with running(server.url) as sink:
+        async with running(server.url, timeout_s=0.3) as sink:
             longest = 0.0
             end = time.monotonic() + 1
             while time.monotonic() < end:
@@ -228,8 +230,8 @@ async def test_starts_without_redis_and_finds_it_later(tmp_path: Path, caplog: p
 
 async def test_a_port_that_accepts_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        async with running(f"redis://:secret@127.0.0.1:{mute.getsockname()[1]}/0") as sink:
-            await until(lambda: sink.stats().state == "down", 3)
+        async with running(f"redis://:secret@127.0.0.1:{mute.getsockname()[1]}/0", timeout_s=0.3) as sink:
+            await until(lambda: sink.stats().state == "down")
 
 
 async def test_passwords_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

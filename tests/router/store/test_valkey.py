@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[PrivateValkey]:
     server.stop()
 
 
-def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+def until(condition: Callable[[], bool], deadline_s: float = 60) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"

@@ -76,7 +76,7 @@ async def test_the_runner_moves_the_group_and_leaves_it_alone_without_bounds() -
     loop = InnerLoop(settings, lambda group: (0.0, 0.0), lambda g, t: seen.append((g, t)), logging.getLogger("t"))
     loop.follow("g", {"int8": 0.2, "int4": 0.1}, BOUNDS)
     loop.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not seen or seen[-1][1]["int4"] < 0.2:
             await asyncio.sleep(0.01)
     await loop.stop()

@@ -72,7 +72,7 @@ async def test_another_workers_process_follows_one_that_was_killed_with_the_leas
         assert done[0]["status"] == "refused"
         # The report lies beside the control document's copy, too.
         report = tmp_path / "tuning" / f"{done[0]['id']}.md"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not report.exists():
                 await asyncio.sleep(0.02)
         assert "too little data" in report.read_text()

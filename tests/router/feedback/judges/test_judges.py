@@ -234,6 +234,6 @@ async def test_no_schema_of_a_client_holds_up_the_worker(items: dict[str, Any]) 
     began = time.process_time()
     # Full precision's answer is looked at as well: nobody can tell.
     assert await judge("validity", many, many, response_format=form) is None
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 3
     with pytest.raises(TooLarge):
         conforms([1] * 500, schema)
