@@ -121,8 +121,6 @@ def check_url(url: str) -> None:
         raise ValueError("urls: a base URL holds no query or fragment; name the key's variable in api_key_env")
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
         raise ValueError(f"urls: {url!r} is not an http:// or https:// URL")
-    if parts.path.rstrip("/").endswith("/v1"):
-        raise ValueError(f"urls: {url!r} ends in /v1, which Bitgear adds itself: leave it out")
     if port == 0:
         raise ValueError(f"urls: {url!r} has no port that can be reached")
     try:

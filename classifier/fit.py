@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -359,15 +360,24 @@ def fit_platt(z: Array, loss: Array, prior_mean: float, prior_sd: float, floor: 
 
 
 def intercept_for(rate: float, moved: Array) -> float:
-    """Return the intercept with which the mean of `sigmoid(intercept + moved)` is `rate`, by bisection."""
-    low, high = -20.0, 20.0
+    """Return the intercept with which the mean of `sigmoid(intercept + moved)` is `rate`; in [-20, 20].
+
+    Newton's method within a bracket that each step narrows, and bisection where a step leaves it.
+    """
+    low, high, middle = -20.0, 20.0, 0.0
     for _ in range(80):
-        middle = (low + high) / 2
-        if float((1 / (1 + np.exp(-(middle + moved)))).mean()) < rate:
+        p = 1 / (1 + np.exp(-(middle + moved)))
+        missing = rate - float(p.mean())
+        if missing > 0:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+        slope = float((p * (1 - p)).mean())
+        following = middle + missing / slope if slope > 0 else math.inf
+        if abs(following - middle) < 1e-14 * max(1.0, abs(middle)):
+            break
+        middle = following if low < following < high else (low + high) / 2
+    return middle
 
 
 def rounded(values: Array) -> list[float]:

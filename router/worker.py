@@ -36,6 +36,7 @@ from router.control.store import open_store
 from router.feedback.service import Quality
 from router.keys.pace import Pace
 from router.keys.places import Claims
+from router.keys.record import KeyRecord
 from router.keys.shared import SharedLimits
 from router.listening import keep_out
 from router.proxy.app import ProxyApp
@@ -123,7 +124,9 @@ class Worker:
             if runtime.redis_url
             else None
         )
-        self._follower = Follower(self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s)
+        self._follower = Follower(
+            self._control, self.apply, log, file=file, timeout_s=config.redis.timeout_s, keys=self._rekey
+        )
         self._jobs = (
             Jobs(connect(runtime, os.environ, config.redis.timeout_s)) if runtime.redis_url is not None else None
         )
@@ -194,6 +197,9 @@ class Worker:
                 if replica not in stay:
                     # Requests that are on their way there end there.
                     replica.pool.close()
+
+    def _rekey(self, keys: dict[str, KeyRecord]) -> None:
+        self.app.serving = self._builder.rekeyed(self.serving, keys)
 
     def _follow(self, before: Config, serving: Serving) -> None:
         """Hand a changed configuration to what lives as long as the worker."""

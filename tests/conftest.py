@@ -99,7 +99,20 @@ def _quick_workers() -> Iterator[None]:
         yield
 
 
-LONG = ("cases/", "router/cli/test_up.py", "router/tuning/test_planted.py", "classifier/test_adapt.py")
+LONG = (
+    "backends/hosted/",
+    "backends/process/",
+    "cases/",
+    "classifier/test_adapt.py",
+    "classifier/test_heads.py",
+    "classifier/test_own.py",
+    "router/calibration/",
+    "router/cli/test_serve.py",
+    "router/cli/test_up.py",
+    "router/keys/test_concurrent.py",
+    "router/store/",
+    "router/tuning/",
+)
 """Files that take long: they come first, so that at the end no process is left alone with one."""
 
 

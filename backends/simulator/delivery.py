@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from backends.simulator.errors import RequestError
 from backends.simulator.faults import Fault
 from backends.simulator.http import Exchange
 from backends.simulator.runner import Owner, Runner
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -28,8 +31,12 @@ class Choice:
         return self.answer.finish_reason
 
     def token(self, sequence: Sequence[Owner]) -> None:
-        """The runner's call."""
-        self.delivery.on_token(self, sequence.produced - 1, sequence.state == "finished")
+        """The runner's call; it never raises: one request's trouble would be that of all."""
+        try:
+            self.delivery.on_token(self, sequence.produced - 1, sequence.state == "finished")
+        except Exception:
+            _LOG.exception("a token could not be told")
+            self.delivery.broken()
 
 
 class Delivery:
@@ -144,6 +151,15 @@ class Delivery:
             self.exchange.end(error.event())
         else:
             self.exchange.send(error.status, error.body(), headers=error.headers)
+
+    def broken(self) -> None:
+        """End a request whose tokens cannot be told."""
+        last = self._silent and self._open == 0
+        self._gone()
+        if last:
+            # It was over but for this.
+            self.ended()
+        self.fail(RequestError("Internal server error", status=500, kind="InternalServerError"))
 
     def _strike(self, fault: Fault) -> bool:
         if fault.kind == "hang_after":

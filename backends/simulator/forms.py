@@ -73,11 +73,11 @@ def _answer(core: Core, ask: Ask, rules: Rules, index: int) -> Answer:
     seed = text.seed_of(core.settings.seed, core.precision, ask.prompt, ask.seed, index)
     function = _called(ask, seed)
     if function is not None:
-        arguments = _json(function.parameters or {"type": "object"})
+        arguments = _text(_json(function.parameters or {"type": "object"}))
         tool_id = f"chatcmpl-tool-{uuid4().hex[:16]}"
         return make_call(function.name, arguments, tool_id, rules, seed)
     if ask.form:
-        return make(tokens.pieces(_constrained(core, ask.form)), None, rules, seed)
+        return make(tokens.pieces(_text(_constrained(core, ask.form))), None, rules, seed)
     source = text.answer(seed, core.precision, chinese=text.is_chinese(ask.prompt))
     return make(source, text.natural_length(seed, core.settings.mean_output_tokens), rules, seed)
 
@@ -93,20 +93,35 @@ def _called(ask: Ask, seed: int) -> Function | None:
     return rng.choice(ask.functions)
 
 
+def _text(made: str) -> str:
+    """What was made, which a schema or a list of choices may have given half a character."""
+    try:
+        made.encode()
+    except UnicodeEncodeError:
+        raise RequestError("structured_outputs: accepts a text with a lone surrogate alone") from None
+    return made
+
+
 def _constrained(core: Core, form: dict[str, Any]) -> str:
     if "json" in form:
-        schema = form["json"]
-        return _json(json.loads(schema) if isinstance(schema, str) else schema)
+        return _json(_schema(form["json"]))
     if form.get("json_object"):
         return json.dumps({"simulated": core.precision})
-    if form.get("choice"):
+    if form.get("choice") and isinstance(form["choice"], list):
         return str(form["choice"][0])
-    if "regex" in form:
+    if isinstance(form.get("regex"), str):
         try:
             return example(form["regex"])
         except UnsupportedPatternError as error:
             raise RequestError(str(error)) from None
     raise RequestError(f"structured_outputs: the simulator cannot follow {', '.join(form)}")
+
+
+def _schema(told: Any) -> Any:
+    try:
+        return json.loads(told) if isinstance(told, str) else told
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"Invalid JSON schema: {error}") from None
 
 
 def _json(schema: Any) -> str:

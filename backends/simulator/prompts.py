@@ -30,6 +30,14 @@ _MEDIA = {
 _TEXTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 
 
+def _written(tool: Tool) -> str:
+    try:
+        return orjson.dumps(tool.model_dump()).decode()
+    except TypeError as error:
+        # A lone surrogate, a number that is too large.
+        raise RequestError(f"tools: cannot be rendered: {error}", param="tools") from None
+
+
 def render_chat(
     messages: Sequence[dict[str, Any]],
     tools: Sequence[Tool] | None = None,
@@ -45,7 +53,7 @@ def render_chat(
         raise RequestError("Cannot apply chat template to an empty conversation. Provide at least one message.")
     parts: list[str] = []
     if tools:
-        parts.append("\x02tools\n" + "\n".join(orjson.dumps(tool.model_dump()).decode() for tool in tools) + "\x03\n")
+        parts.append("\x02tools\n" + "\n".join(_written(tool) for tool in tools) + "\x03\n")
     for index, message in enumerate(messages):
         role = message.get("role")
         if not isinstance(role, str):

@@ -42,7 +42,7 @@ def instance(schema: Any) -> Any:
         return _Builder(schema).value(schema, 0)
     except UnsupportedSchemaError:
         raise
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise UnsupportedSchemaError(f"Invalid JSON schema: {error}") from None
 
 

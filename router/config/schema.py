@@ -28,6 +28,11 @@ class ServerConfig(Settings):
     max_concurrent: int = Field(
         4096, ge=1, description="Most requests in flight per worker; above it the client gets 503."
     )
+    require_key: bool = Field(
+        False,
+        description="Refuse requests without a key even while no key is known: none was made yet, or Redis, which has "
+        "them, is away at a start without a copy.",
+    )
     head_s: float = Field(60, gt=0, description="How long a client may take for a request's line and headers, seconds.")
     send_s: float = Field(
         60, gt=0, description="How long a client may read nothing of an answer that waits for it, seconds."

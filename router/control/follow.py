@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from router.config.problems import masked
 from router.control.document import ControlDocument
 from router.control.store import ControlStore, UnreadableDocument, dump, parse, stamp
+from router.keys.record import KeyRecord
 from router.stopping import end
 
 State = Literal["off", "starting", "up", "down", "stopped"]
@@ -42,6 +43,8 @@ class Follower:
 
     `apply` raises Refused where a document cannot work: it then changed nothing, and the last one stays. `file`
     keeps the last applied document, so that a start without Redis goes on with it. `store` None: there is no Redis.
+    `keys` takes the API keys of a document that cannot be applied: a key that was revoked, or that requests need at all,
+    must not depend on the rest of it.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class Follower:
         file: Path | None = None,
         timeout_s: float = 0.5,
         poll_s: float = POLL_S,
+        keys: Callable[[dict[str, KeyRecord]], None] | None = None,
     ) -> None:
         self._store = store
+        self._keys = keys
         self._apply = apply
         self._log = log
         self._file = file
@@ -131,7 +136,7 @@ class Follower:
             found = await store.current()
         except UnreadableDocument as error:
             self._seen = mark
-            self._refuse(mark[0], str(error))
+            self._refuse(mark[0], str(error), error.keys)
             return None
         # Redis came back with an older state: in it a revoked key would be valid again. Before anything was followed
         # here the kept file counts only where it is the later one: Redis may have begun anew since.
@@ -154,12 +159,12 @@ class Follower:
         try:
             await self._apply(document)
         except Refused as error:
-            self._refuse(document.version, str(error))
+            self._refuse(document.version, str(error), document.keys)
             return
         except Exception as error:
             # Following goes on whatever one document does: else no later one could mend it.
             self._log.exception("control: version %d failed", document.version)
-            self._refuse(document.version, f"{type(error).__name__}: {error}")
+            self._refuse(document.version, f"{type(error).__name__}: {error}", document.keys)
             return
         self.document, self._refused = document, None
         by = f" by {document.by}" if document.by else ""
@@ -167,10 +172,20 @@ class Follower:
         if keep:
             self._keep(document)
 
-    def _refuse(self, version: int, why: str) -> None:
+    def _refuse(self, version: int, why: str, keys: dict[str, KeyRecord] | None) -> None:
         self._refused = (version, why)
+        if keys is not None and keys != self.document.keys:
+            self.document = self.document.model_copy(update={"keys": keys})
+            if self._keys is not None:
+                self._keys(keys)
+            if self.document.version:
+                self._keep(self.document)
         self._log.error(
-            "control: version %d is not applied, version %d goes on: %s", version, self.document.version, why
+            "control: version %d is not applied%s, version %d goes on: %s",
+            version,
+            "" if keys is None else " beyond its API keys",
+            self.document.version,
+            why,
         )
 
     def _kept(self) -> ControlDocument | None:
@@ -180,7 +195,10 @@ class Follower:
             return parse(self._file.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, UnreadableDocument) as error:
+        except UnreadableDocument as error:
+            self._refuse(0, f"{self._file}: {error}", error.keys)
+            return None
+        except OSError as error:
             self._log.warning("control: %s cannot be read: %s", self._file, error)
             return None
 

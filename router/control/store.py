@@ -7,6 +7,7 @@ or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from redis.backoff import NoBackoff
 
 from router.control.document import ControlDocument
 from router.control.merge import Change, changes
+from router.keys.record import KeyRecord
 from router.store.client import open_client
 
 FORMAT = 1
@@ -58,7 +60,11 @@ class Conflict(Exception):  # noqa: N818
 
 
 class UnreadableDocument(Exception):  # noqa: N818
-    """A document of a newer format, or one that is none."""
+    """A document of a newer format, or one that is none. `keys`: what of its API keys can be read; None: it has none."""
+
+    def __init__(self, message: str, keys: dict[str, KeyRecord] | None = None) -> None:
+        super().__init__(message)
+        self.keys = keys
 
 
 class AuditEntry(NamedTuple):
@@ -200,14 +206,28 @@ def parse(data: bytes | str | None) -> ControlDocument:
         found = orjson.loads(data)
         if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] > FORMAT:
             raise UnreadableDocument(
-                f"version {found.get('version')} has format {found['format']}; this Bitgear reads up to {FORMAT}"
+                f"version {found.get('version')} has format {found['format']}; this Bitgear reads up to {FORMAT}",
+                _keys(found),
             )
         return ControlDocument.model_validate(found)
     except ValidationError as error:
         where = ", ".join(".".join(map(str, e["loc"])) for e in error.errors(include_input=False)) or "the document"
-        raise UnreadableDocument(f"not a control document: {where}") from None
+        raise UnreadableDocument(f"not a control document: {where}", _keys(found)) from None
     except orjson.JSONDecodeError as error:
         raise UnreadableDocument(f"not JSON: {error}") from None
+
+
+def _keys(found: Any) -> dict[str, KeyRecord] | None:
+    """Return the API keys of a document that is not understood whole; fields that are not known are left out."""
+    told = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(told, dict):
+        return None
+    keys = {}
+    for name, record in told.items():
+        known = {k: v for k, v in record.items() if k in KeyRecord.model_fields} if isinstance(record, dict) else {}
+        with contextlib.suppress(ValidationError):
+            keys[name] = KeyRecord.model_validate(known)
+    return keys
 
 
 def stamp(document: ControlDocument) -> str:

@@ -21,6 +21,7 @@ from classifier.scoring import Trained
 from router.cache.answers import checked
 from router.cache.capture import Asked, Capture
 from router.config.loop import ShadowConfig
+from router.config.variant import base_url
 from router.feedback.entry import facts_of, label_entry
 from router.feedback.judges import JUDGES, Pair, Tools, Verdict
 from router.feedback.metrics import FeedbackMetrics
@@ -280,7 +281,7 @@ class Server:
     """A judge's server: JSON to it and back."""
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
-        self._pool = Pool(url)
+        self._pool = Pool(base_url(url))
         self._headers = [(b"content-type", b"application/json")]
         if key:
             self._headers.append((b"authorization", b"Bearer " + key.encode()))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from router.listening import waits
 from router.proxy.errors import ApiError
@@ -85,6 +85,7 @@ class Listener(HttpToolsProtocol):
         self._limits = limits
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._running: RequestResponseCycle | None = None
         self._head_done = False
         self._head_bytes = 0
         self._whole = False
@@ -106,6 +107,7 @@ class Listener(HttpToolsProtocol):
         self._stop_sending()
         super().connection_lost(exc)
         self._lost = True
+        self._hush()
         watchers, self._watchers = self._watchers, set()
         for on_lost in watchers:
             on_lost()
@@ -280,6 +282,18 @@ class Listener(HttpToolsProtocol):
             return
         self._refuse(ApiError(408, f"no whole request within {self._limits.head_s:g} s", None, "request_timeout"))
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # The last one that has come (`cycle`) may wait behind it.
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _hush(self) -> None:
+        """Let nothing more be written of the answer under way."""
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.waiting_for_100_continue = False
+            self._running.message_event.set()
+
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -290,6 +304,7 @@ class Listener(HttpToolsProtocol):
             return
         self._refused = True
         self._stop_timer()
+        self._hush()
         cycle = self.cycle
         if self.pipeline or (
             cycle is not None and cycle.response_started and not (cycle.response_complete and self._whole)
@@ -297,10 +312,7 @@ class Listener(HttpToolsProtocol):
             # A request has its answer, or part of it: another one in its midst would be read as more of it.
             self._close()
             return
-        if cycle is not None and not cycle.response_complete:
-            # What is said here is its answer.
-            cycle.disconnected = True
-            cycle.message_event.set()
+        # What is said here is its answer.
         body = error.body()
         self.transport.write(
             b"HTTP/1.1 %d \r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"

@@ -19,6 +19,7 @@ from router.control.artefacts import Artefacts
 from router.control.document import ControlDocument
 from router.keys.pace import Pace
 from router.keys.places import Claims
+from router.keys.record import KeyRecord
 from router.keys.table import KeyTable
 from router.proxy.cache_setup import build_caching
 from router.proxy.caching import Caching
@@ -107,6 +108,11 @@ class Builder:
             raise BadDocument([Mistake("cache", str(error))]) from None
         return Serving(document, runtime, fleet, decider, caching, self._scorer, own, missing, keys)
 
+    def rekeyed(self, last: Serving, keys: dict[str, KeyRecord]) -> Serving:
+        """Return `last` with the API keys of a document that could not be applied."""
+        document = last.document.model_copy(update={"keys": keys})
+        return last._replace(document=document, keys=self._keys(document, last.keys))
+
     async def check(self, last: Serving, document: ControlDocument) -> None:
         """Raise BadDocument where `document` could not be applied whole.
 
@@ -152,9 +158,10 @@ class Builder:
         return self._files[key]
 
     def _keys(self, document: ControlDocument, last: KeyTable | None) -> KeyTable | None:
-        if document.keys is None and not self.base.config.keys:
+        config = self.base.config
+        if document.keys is None and not config.keys and not config.server.require_key:
             return None
-        return KeyTable({**(document.keys or {}), **self.base.config.keys}, last, claims=self._claims)
+        return KeyTable({**(document.keys or {}), **config.keys}, last, claims=self._claims)
 
 
 def _untuned(document: ControlDocument, missing: Collection[str]) -> ControlDocument:

@@ -38,11 +38,27 @@ class Bet:
 
     def add(self, value: float) -> None:
         """Take in one observation; the stake was fixed before it."""
-        stake = self._stake()
-        gain = self._centred(value)
-        self.log_wealth += math.log1p(max(-_MOST, stake * gain))
-        self.most = max(self.most, self.log_wealth)
-        self.n += 1
+        # A confidence sequence places 162 bets on each observation: written out, without calls.
+        low, high, null, n = self.low, self.high, self.null, self.n
+        span = high - low
+        # The worst observation must leave something: the null is `room` above it on the unit scale.
+        room = (null - low) if self.above else (high - null)
+        stake = _MOST * span / room if room > 0.0 else 10.0
+        # Approximate GRO (aGRAPA): mean over second moment, from the past alone.
+        wanted = 0.5
+        if n:
+            square = (self.square_sum + _PRIOR * 0.01) / (n + _PRIOR)
+            wanted = self.mean_sum / (n + _PRIOR) / (square if square > 1e-9 else 1e-9)
+        if wanted < stake:
+            stake = wanted if wanted > 0.0 else 0.0
+        gain = ((value if low <= value <= high else high if value > high else low) - null) / span
+        if not self.above:
+            gain = -gain
+        loss = stake * gain
+        wealth = self.log_wealth = self.log_wealth + math.log1p(loss if loss > -_MOST else -_MOST)
+        if wealth > self.most:
+            self.most = wealth
+        self.n = n + 1
         self.mean_sum += gain
         self.square_sum += gain * gain
 
@@ -63,20 +79,6 @@ class Bet:
             return self.null
         shift = self.mean_sum / self.n * (self.high - self.low)
         return self.null + (shift if self.above else -shift)
-
-    def _centred(self, value: float) -> float:
-        kept = min(self.high, max(self.low, value))
-        shift = (kept - self.null) / (self.high - self.low)
-        return shift if self.above else -shift
-
-    def _stake(self) -> float:
-        # The worst observation must leave something: the null is `room` above it on the unit scale.
-        room = (self.null - self.low) if self.above else (self.high - self.null)
-        cap = _MOST * (self.high - self.low) / room if room > 0.0 else 10.0
-        # Approximate GRO (aGRAPA): mean over second moment, from the past alone.
-        mean = self.mean_sum / (self.n + _PRIOR)
-        square = (self.square_sum + _PRIOR * 0.01) / (self.n + _PRIOR)
-        return min(cap, max(0.0, mean / max(square, 1e-9))) if self.n else min(cap, 0.5)
 
 
 @dataclass(slots=True)
@@ -117,10 +119,13 @@ def confidence_sequence(
     grid = [low + (high - low) * k / steps for k in range(steps + 1)]
     above = [Bet(m, low, high, above=True) for m in grid]
     below = [Bet(m, low, high, above=False) for m in grid]
+    won = math.log(2.0 / alpha)
     for value in values:
-        for bet in above:
-            bet.add(value)
-        for bet in below:
-            bet.add(value)
-    kept = [m for m, a, b in zip(grid, above, below, strict=True) if not a.won(alpha / 2) and not b.won(alpha / 2)]
+        for bets in (above, below):
+            for bet in bets:
+                bet.add(value)
+        # What is rejected once stays so: no more is placed on it.
+        above = [bet for bet in above if bet.most < won]
+        below = [bet for bet in below if bet.most < won]
+    kept = {bet.null for bet in above} & {bet.null for bet in below}
     return (min(kept), max(kept)) if kept else (low, high)

@@ -472,6 +472,7 @@ async def test_a_call_ends_at_once_when_nobody_waits_any_more(
     assert len(up.exchanges) == 1
 
 
+@pytest.mark.timing
 async def test_who_leaves_takes_nobody_in_another_worker_along(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:
@@ -531,6 +532,7 @@ async def test_after_an_answer_that_cannot_be_shared_all_ask_at_once(
     assert [told(a) for a in await asyncio.gather(*asks)] == ["miss"] * 5
 
 
+@pytest.mark.timing
 async def test_across_workers_one_call_and_a_crash_holds_nobody_up(
     bitgear: Start, redis_url: str, up: ScriptedUpstream
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from router.control.document import Canary, ControlDocument, GroupTuning
 from router.control.follow import Refused
 from router.control.store import open_store
+from router.keys.record import KeyRecord, new_key
 from tests.cases.helpers import CHAT_PATH, WIRE, Start, ask, settled, stream
 from tests.conftest import until
 from tests.support.client import Answer, RawClient, chat, fetch
@@ -172,4 +173,28 @@ async def test_fifty_changes_under_load_lose_no_request(
     assert set(statuses) == {200}
     assert len(statuses) > 50
     assert gear.worker.serving.config.timeouts.total_s == 149
+    await store.close()
+
+
+async def test_keys_are_needed_though_the_rest_of_the_document_fits_the_file_no_longer(
+    bitgear: Start, up: ScriptedUpstream, redis_url: str
+) -> None:
+    store = open_store(redis_url, password=None, timeout_s=5)
+    # A group that was changed while Bitgear ran, and that the file has no more.
+    config = {"groups": {"gone": {"scenario": "batch"}}}
+    key, digest = new_key()
+    await store.publish(ControlDocument(config=config, keys={"a": KeyRecord(sha256=digest)}), expected=0)
+    gear = await bitgear({"fp16": up.url}, redis_url=redis_url)
+    with_key = [("authorization", f"Bearer {key}")]
+    assert (await fetch(gear.url, CHAT_PATH, chat(model="g"))).status == 401
+    assert (await fetch(gear.url, CHAT_PATH, chat(model="g"), with_key)).status == 200
+    await store.publish(ControlDocument(config=config, keys={}), expected=1)
+    await until(lambda: gear.worker._follower.stats().refused is not None)
+    async with asyncio.timeout(10):
+        while (await fetch(gear.url, CHAT_PATH, chat(model="g"), with_key)).status == 200:
+            await asyncio.sleep(0.05)
+    await store.publish(ControlDocument(keys={"a": KeyRecord(sha256=digest)}), expected=2)
+    await until(lambda: gear.worker._follower.stats().version == 3)
+    assert (await fetch(gear.url, CHAT_PATH, chat(model="g"), with_key)).status == 200
+    assert (await fetch(gear.url, CHAT_PATH, chat(model="g"))).status == 401
     await store.close()

@@ -167,6 +167,7 @@ async def test_the_books_of_wrong_hits_hold_for_vectors(
     assert audit.checked == 0
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("how", ["hangs", "refuses", "nonsense", "no vector", "away"])
 async def test_a_failing_server_delays_no_request_beyond_its_bound(
     bitgear: Start,

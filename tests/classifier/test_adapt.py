@@ -69,8 +69,9 @@ def read(base: Trained, count: int, seed: int) -> list[Read]:
     if len(found) < count:
         for request in requests(count, seed)[len(found) :]:
             features = base.features(request)
-            z = calibration.standard(base.artefact.model.score(features), features)
-            score = base_score(base.artefact.model, features)
+            whole = base.artefact.model.score(features)
+            z = calibration.standard(whole, features)
+            score = base_score(base.artefact.model, features) if base.artefact.kind == "adapted" else whole
             found.append(Read(features, z, score, base.risk_of(features).by_precision))
     return found[:count]
 

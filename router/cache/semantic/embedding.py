@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import orjson
 
 from backends.wire import Limits, Pool, UpstreamError
+from router.config.variant import base_url
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
@@ -29,7 +30,7 @@ class Embedder:
         """Which servers, which model, with which key."""
         self._name = name
         self._model = model
-        self._pools = [Pool(url) for url in urls]
+        self._pools = [Pool(base_url(url)) for url in urls]
         self._next = itertools.cycle(self._pools)
         self._headers = [(b"content-type", b"application/json")]
         if key:

@@ -77,7 +77,7 @@ _USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
 async def post(url: str, body: Any, path: str = "/v1/chat/completions") -> httpx.Response:
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         return await client.post(path, json=body)
 
 
@@ -96,7 +96,7 @@ async def test_answers_carry_the_name_the_client_used(serve: Serve) -> None:
 
 async def test_models_health_and_what_is_not_there(serve: Serve) -> None:
     url = await serve(HostedApp(Scripted(), model="g", aliases=("g@v",)))
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         models = (await client.get("/v1/models")).json()["data"]
         assert [(model["id"], model["max_model_len"]) for model in models] == [("g", 1234), ("g@v", 1234)]
         assert (await client.get("/health")).status_code == 200
@@ -175,7 +175,7 @@ async def test_an_answer_that_takes_too_long_is_ended(serve: Serve) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b"\xff", b'{"model": "g", "messages": NaN}'])
 async def test_a_body_that_is_no_request_is_a_400(serve: Serve, content: bytes) -> None:
     url = await serve(HostedApp(Scripted(), model="g"))
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         response = await client.post(f"{url}/v1/chat/completions", content=content)
     assert response.status_code == 400
     assert response.json()["error"]["message"]

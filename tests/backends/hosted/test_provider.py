@@ -44,7 +44,7 @@ async def client_of(serve: Serve, provider: Running, **settings: Any) -> AsyncOp
 
 
 async def plant(provider: Running, **fault: Any) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         (await client.post(f"{provider.url}/sim/faults", json={"count": 1, **fault})).raise_for_status()
 
 

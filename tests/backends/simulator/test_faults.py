@@ -20,7 +20,7 @@ _STREAM = {**_ASK, "stream": True}
 
 
 async def plant(running: Running, *faults: dict[str, Any]) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         response = await client.post(f"{running.url}/sim/faults", json=list(faults))
         assert response.status_code == 200
 
@@ -42,7 +42,7 @@ def idle(running: Running) -> Callable[[], bool]:
 async def test_a_status_with_retry_after_strikes_as_often_as_told(simulator: Start) -> None:
     running = await simulator()
     await plant(running, {"kind": "status", "status": 429, "retry_after": 2.5, "count": 2})
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         answers = [await client.post(chat(running), json=_ASK) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [429, 429, 200]
     assert answers[0].headers["retry-after"] == "2.5"
@@ -53,7 +53,7 @@ async def test_a_status_with_retry_after_strikes_as_often_as_told(simulator: Sta
 async def test_faults_strike_work_and_not_probes(simulator: Start) -> None:
     running = await simulator()
     await plant(running, {"kind": "status", "count": 1})
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         for path in ("/health", "/metrics", "/v1/models", "/load", "/version"):
             assert (await client.get(path)).status_code == 200
         embedding = await client.post("/v1/embeddings", json={"model": "m", "input": "x"})
@@ -63,7 +63,7 @@ async def test_faults_strike_work_and_not_probes(simulator: Start) -> None:
 async def test_a_hang_answers_nothing_and_ends_with_the_client(simulator: Start) -> None:
     running = await simulator()
     await plant(running, {"kind": "hang", "count": 1})
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         asking = asyncio.create_task(client.post(chat(running), json=_ASK))
         await until(lambda: running.simulator.core.in_flight == 1)
         assert running.simulator.core.engine.idle
@@ -75,7 +75,7 @@ async def test_a_hang_answers_nothing_and_ends_with_the_client(simulator: Start)
 async def test_a_drop_resets_before_any_byte(simulator: Start) -> None:
     running = await simulator()
     await plant(running, {"kind": "drop", "count": 1})
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
             await client.post(chat(running), json=_ASK)
         assert (await client.post(chat(running), json=_ASK)).status_code == 200
@@ -87,7 +87,7 @@ async def test_a_stream_that_dies_after_some_tokens(simulator: Start, tokens: in
     running = await simulator()
     await plant(running, {"kind": "reset", "tokens": tokens, "count": 1})
     got = bytearray()
-    async with httpx.AsyncClient() as client, client.stream("POST", chat(running), json=_STREAM) as response:
+    async with httpx.AsyncClient(timeout=60) as client, client.stream("POST", chat(running), json=_STREAM) as response:
         assert response.status_code == 200
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
             await drain(response, got)
@@ -102,7 +102,7 @@ async def test_an_answer_in_one_piece_dies_too(simulator: Start, body: dict[str,
     running = await simulator()
     await plant(running, {"kind": "reset", "tokens": 2, "count": 1})
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
             await client.post(running.url + path, json=body)
     await until(idle(running))
@@ -123,7 +123,7 @@ async def test_a_stream_that_hangs_after_some_tokens(simulator: Start, tokens: i
     running = await simulator()
     await plant(running, {"kind": "hang_after", "tokens": tokens, "count": 1})
     got = bytearray()
-    async with httpx.AsyncClient() as client, client.stream("POST", chat(running), json=_STREAM) as response:
+    async with httpx.AsyncClient(timeout=60) as client, client.stream("POST", chat(running), json=_STREAM) as response:
         assert response.status_code == 200
         with pytest.raises(TimeoutError):
             await nothing_more(response, got, lambda: got.count(b'"content":"') == (tokens and tokens + 1))
@@ -135,7 +135,7 @@ async def test_a_stream_that_hangs_after_some_tokens(simulator: Start, tokens: i
 async def test_an_error_inside_a_stream_of_status_200(simulator: Start) -> None:
     running = await simulator()
     await plant(running, {"kind": "error_event", "tokens": 2, "count": 3})
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         stream = await client.post("/v1/chat/completions", json=_STREAM)
         plain = await client.post("/v1/chat/completions", json=_ASK)
         completion = await client.post("/v1/completions", json={"model": "m", "prompt": "x", "stream": True})
@@ -165,7 +165,7 @@ async def test_an_error_inside_a_stream_of_status_200(simulator: Start) -> None:
 async def test_error_events_of_the_other_formats(simulator: Start, path: str, body: dict[str, Any], sign: str) -> None:
     running = await simulator()
     await plant(running, {"kind": "error_event", "tokens": 2})
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         stream = await client.post(path, json={**body, "stream": True})
         plain = await client.post(path, json=body)
     assert sign in stream.text
@@ -176,7 +176,7 @@ async def test_error_events_of_the_other_formats(simulator: Start, path: str, bo
 async def test_slow_multiplies_every_time_until_it_is_removed(simulator: Start) -> None:
     running = await simulator(time_scale=1.0, overhead_ms=1.0)
     times = []
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         for faults in ([], [{"kind": "slow", "factor": 20}], []):
             await plant(running, *faults)
             started = asyncio.get_running_loop().time()
@@ -189,7 +189,7 @@ async def test_reject_only_while_the_queue_is_longer(simulator: Start) -> None:
     running = await simulator(time_scale=1.0, max_num_seqs=1)
     long = {**_ASK, "max_tokens": 4000, "ignore_eos": True}
     engine = running.simulator.core.engine
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         asking = [asyncio.create_task(client.post(chat(running), json=long)) for _ in range(3)]
         await until(lambda: len(engine.waiting) == 2)
         await plant(running, {"kind": "reject", "queue": 1, "retry_after": 3})
@@ -208,7 +208,7 @@ async def test_an_error_rate_strikes_about_its_share_and_the_same_ones_for_the_s
     outcomes = []
     for _ in range(2):
         running = await simulator(error_rate=0.3, seed=5)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             outcomes.append([(await client.post(chat(running), json=_ASK)).status_code for _ in range(100)])
     assert outcomes[0] == outcomes[1]
     assert 15 < outcomes[0].count(500) < 45
@@ -216,7 +216,7 @@ async def test_an_error_rate_strikes_about_its_share_and_the_same_ones_for_the_s
 
 async def test_a_fault_that_makes_no_sense_is_refused_and_changes_nothing(simulator: Start) -> None:
     running = await simulator()
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         for content in (b'{"kind": "nope"}', b'{"kind": "status", "status": 200}', b"{", b'[{"kind": "hang", "x": 1}]'):
             response = await client.post(f"{running.url}/sim/faults", content=content)
             assert response.status_code == 400

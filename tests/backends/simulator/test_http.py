@@ -90,7 +90,7 @@ async def test_what_is_no_http_gets_400_and_is_closed(simulator: Start) -> None:
 
 async def test_methods(simulator: Start) -> None:
     running = await simulator()
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         refused = await client.get("/v1/chat/completions")
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         assert (await client.post("/ping")).status_code == 200
@@ -110,7 +110,7 @@ async def test_methods(simulator: Start) -> None:
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages", "embeddings"])
 async def test_no_body_makes_a_500(simulator: Start, path: str, body: bytes) -> None:
     running = await simulator()
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         response = await client.post(f"/v1/{path}", content=body)
     assert response.status_code in (200, 400, 404)
     if response.status_code != 200:
@@ -122,7 +122,7 @@ async def test_a_client_that_leaves_ends_its_sequences_at_once(simulator: Start,
     running = await simulator(time_scale=1.0)
     core = running.simulator.core
     body = {**_CHAT, "max_tokens": 5000, "ignore_eos": True, "stream": stream, "n": 3}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         asking = asyncio.create_task(client.post(f"{running.url}/v1/chat/completions", json=body))
         await until(lambda: len(core.engine.running) == 3)
         asking.cancel()
@@ -136,7 +136,7 @@ async def test_nothing_is_left_after_many_who_left(simulator: Start) -> None:
     running = await simulator(time_scale=1.0, max_num_seqs=64)
     core = running.simulator.core
     body = {**_CHAT, "max_tokens": 5000, "ignore_eos": True, "stream": True}
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client:
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None), timeout=60) as client:
         for _ in range(5):
             asking = [
                 asyncio.create_task(client.post(f"{running.url}/v1/chat/completions", json=body)) for _ in range(40)

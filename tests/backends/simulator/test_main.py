@@ -38,7 +38,7 @@ async def process(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
 async def test_it_serves_under_the_names_given_and_ends_when_told() -> None:
     arguments = ("--model", "qwen", "--alias", "qwen@int8", "--precision", "int8", "--settings", '{"time_scale": 0}')
     async with process(*arguments) as (started, url):
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             models = (await client.get("/v1/models")).json()["data"]
             assert [model["id"] for model in models] == ["qwen", "qwen@int8"]
             body = {"model": "qwen@int8", "messages": [{"role": "user", "content": "hi"}]}

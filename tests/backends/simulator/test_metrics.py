@@ -23,7 +23,7 @@ _NAMES = Path(__file__).with_name("metric_names.txt").read_text(encoding="utf-8"
 
 
 async def read(url: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         response = await client.get(f"{url}/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
     return {

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.simulator.schema import UnsupportedSchemaError, instance
 
+_WORDS = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "properties", "required", "additionalProperties", "items"]
+_WORDS += ["minProperties", "prefixItems", "minItems", "uniqueItems", "pattern", "format", "minLength", "maxLength"]
+_WORDS += ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "$ref", "object", "array"]
 _KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
@@ -166,3 +170,24 @@ def test_a_recursive_schema_takes_the_branch_that_ends() -> None:
 def test_schemas_that_nothing_fits(schema: Any) -> None:
     with pytest.raises(UnsupportedSchemaError):
         instance(schema)
+
+
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["object", "array"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_WORDS), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(_values)
+@example({"type": "integer", "minimum": 3, "multipleOf": 0})
+@example({"$ref": "#/enum/²", "enum": []})
+@example({"type": "number", "minimum": 1e308, "multipleOf": 1e-308})
+def test_anything_has_an_instance_or_is_refused(schema: Any) -> None:
+    with contextlib.suppress(UnsupportedSchemaError):
+        json.dumps(instance(schema))

@@ -93,7 +93,7 @@ def _stream(text: str) -> list[Any]:
 
 
 async def _ask(url: str, case: Case) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         if case.request == "-":
             return await client.get(case.path)
         body = case.request.removeprefix("raw:").encode()

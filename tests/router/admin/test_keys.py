@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import openai
 import pytest
 from redis.asyncio import Redis
 
+from tests.conftest import Bitgear
 from tests.router.admin.conftest import Operator
 from tests.support.client import RawClient, chat, fetch
 from tests.support.upstream import ScriptedUpstream, Send, Wait
@@ -165,3 +168,18 @@ async def test_one_key_is_one_tenant_whatever_else_it_sends(
         while len(events := await client.xrange("bitgear:events")) < 3:
             await asyncio.sleep(0.02)
     assert len({json.loads(fields[b"event"])["tenant"] for _, fields in events}) == 1
+
+
+async def test_without_any_key_nobody_is_served_where_one_is_required(
+    bitgear: Callable[..., Awaitable[Bitgear]], up: ScriptedUpstream, tmp_path: Path
+) -> None:
+    # Redis, which would know the keys, is away, and there is no copy of them.
+    gear = await bitgear(
+        {"fp16": up.url}, config={"server": {"require_key": True}}, redis_url=f"unix://{tmp_path}/none.sock"
+    )
+    asked = await fetch(gear.url, "/v1/chat/completions", chat(model="g"))
+    assert (asked.status, asked.json()["error"]["code"]) == (401, "missing_api_key")
+    given = [("authorization", "Bearer sk-any")]
+    asked = await fetch(gear.url, "/v1/chat/completions", chat(model="g"), given)
+    assert (asked.status, asked.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert (await fetch(gear.url, "/health")).status == 200

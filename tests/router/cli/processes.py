@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 
-def until(condition: Callable[[], bool], deadline_s: float = 60) -> None:
+def until(condition: Callable[[], bool], deadline_s: float = 150) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"
@@ -38,7 +38,7 @@ class Running:
     def text(self) -> str:
         return self.out.read_text(errors="replace") + self.err.read_text(errors="replace")
 
-    def until_says(self, words: str, deadline_s: float = 60) -> str:
+    def until_says(self, words: str, deadline_s: float = 150) -> str:
         end = time.monotonic() + deadline_s
         while words not in self.text():
             assert self.process.poll() is None, self.text()
@@ -49,7 +49,7 @@ class Running:
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def ended(self, number: signal.Signals | None, deadline_s: float = 60) -> int:
+    def ended(self, number: signal.Signals | None, deadline_s: float = 150) -> int:
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(deadline_s)

@@ -84,7 +84,10 @@ def test_serves_without_its_servers_and_without_redis(bitgear: Callable[..., Run
     one = bitgear("serve", "--config", str(path), "--port", "0", "--admin-port", "0")
     text = one.until_says("Ctrl-C ends it.")
     api = text.split("Bitgear serves")[1].split("/v1")[0].strip()
-    assert [m["id"] for m in httpx.get(f"{api}/v1/models", trust_env=False).json()["data"]] == ["g", "g@int4"]
+    assert [m["id"] for m in httpx.get(f"{api}/v1/models", trust_env=False, timeout=60).json()["data"]] == [
+        "g",
+        "g@int4",
+    ]
     body = {"model": "g", "messages": [{"role": "user", "content": "hi"}]}
     assert httpx.post(f"{api}/v1/chat/completions", json=body, trust_env=False, timeout=30).status_code == 503
     family = one.family()
@@ -112,6 +115,7 @@ async def one_request(api: str, pause_s: float) -> str:
     return status if body.endswith(b"}") and json.loads(body) else f"cut after {len(answer)} bytes"
 
 
+@pytest.mark.timing
 async def test_a_files_servers_answer_and_at_the_end_nobody_who_is_in_is_cut(
     bitgear: Callable[..., Running], tmp_path: Path
 ) -> None:

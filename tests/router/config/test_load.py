@@ -212,13 +212,6 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 3
 
 
-@pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/", "https://h/openai/v1"])
-def test_an_address_with_the_clients_v1_is_told_of(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigError, match="leave it out"):
-        loaded(tmp_path, f"groups: {{g: {{backends: [{{precision: int8, urls: [{url}]}}]}}}}\n")
-    loaded(tmp_path, "groups: {g: {backends: [{precision: int8, urls: ['http://h:1/v10', 'http://v1/a']}]}}\n")
-
-
 def test_a_scenario_keeps_its_other_defaults(tmp_path: Path) -> None:
     config = loaded(tmp_path, "scenarios: {realtime: {ttft_ms: 500}}\n")
     default = Config()

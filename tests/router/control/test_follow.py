@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from router.control.document import ControlDocument
 from router.control.follow import Follower, Refused
-from router.control.store import ControlStore, dump, open_store
+from router.control.store import ControlStore, dump, open_store, parse
+from router.keys.record import KeyRecord
 from router.store.valkey import PrivateValkey
 from tests.conftest import until
 
@@ -35,8 +38,8 @@ class Applied:
 def follower(
     url: str | None, apply: Callable[[ControlDocument], Awaitable[None]], file: Path | None = None
 ) -> Follower:
-    store = open_store(url, password=None, timeout_s=5) if url else None
-    return Follower(store, apply, LOG, file=file, poll_s=0.05)
+    store = open_store(url, password=None, timeout_s=30) if url else None
+    return Follower(store, apply, LOG, file=file, poll_s=0.05, timeout_s=30)
 
 
 async def test_each_version_is_applied_soon(store: ControlStore, valkey: PrivateValkey) -> None:
@@ -199,3 +202,57 @@ async def test_without_redis_there_is_nothing_to_follow() -> None:
     await one.start()
     assert one.stats() == ("off", 0, None)
     await one.stop()
+
+
+KEY = KeyRecord(sha256="a" * 64)
+
+
+async def test_keys_of_a_document_that_cannot_be_applied_hold_and_are_kept(
+    store: ControlStore, valkey: PrivateValkey, tmp_path: Path
+) -> None:
+    told: list[object] = []
+    file = tmp_path / "control.json"
+    one = Follower(
+        open_store(valkey.url, password=None, timeout_s=5), Applied(), LOG, file=file, poll_s=0.05, keys=told.append
+    )
+    await one.start()
+    await store.publish(ControlDocument(keys={"a": KEY}), expected=0)
+    await until(lambda: one.document.version == 1)
+    assert told == []
+    await store.publish(
+        ControlDocument(keys={"a": KEY.model_copy(update={"disabled": True})}, reason="bad"), expected=1
+    )
+    await until(lambda: one.stats().refused is not None)
+    # "No key is needed any more" is not taken from what cannot be applied.
+    await store.publish(ControlDocument(reason="broken"), expected=2)
+    await until(lambda: (one.stats().refused or (0,))[0] == 3)
+    await one.stop()
+    assert told == [{"a": KEY.model_copy(update={"disabled": True})}]
+    kept = parse(file.read_bytes())
+    assert kept.version == 1
+    assert kept.keys is not None
+    assert kept.keys["a"].disabled
+
+
+async def test_keys_of_a_newer_format_hold_as_far_as_they_are_understood(
+    store: ControlStore, valkey: PrivateValkey, redis: Redis, tmp_path: Path
+) -> None:
+    told: list[object] = []
+    newer = {
+        "format": 99,
+        "version": 1,
+        "keys": {"a": {"sha256": "a" * 64, "colour": "red"}, "b": {"sha256": "none"}, "c": 1},
+    }
+    await redis.hset("bitgear:control", mapping={"version": 1, "at": "1.0", "document": json.dumps(newer)})
+    one = Follower(open_store(valkey.url, password=None, timeout_s=5), Applied(), LOG, poll_s=0.05, keys=told.append)
+    await one.start()
+    await one.stop()
+    assert told == [{"a": KEY}]
+    # So do those of the copy on disk.
+    file = tmp_path / "control.json"
+    file.write_text(json.dumps({**newer, "version": 7}))
+    away = open_store(f"unix://{tmp_path}/none.sock", password=None, timeout_s=0.1)
+    two = Follower(away, Applied(), LOG, file=file, poll_s=5, keys=told.append)
+    await two.start()
+    await two.stop()
+    assert told == [{"a": KEY}] * 2

@@ -16,11 +16,12 @@ from router.config.loop import ShadowConfig
 from router.config.runtime import Runtime, RuntimeVariant
 from router.feedback.judges.pair import Tools
 from router.feedback.metrics import FeedbackMetrics
-from router.feedback.shadow import Shadow
+from router.feedback.shadow import Server, Shadow
 from router.feedback.watch import Sample
 from router.proxy.outcome import Outcome
 from router.proxy.surface import CHAT
 from router.state import Fleet
+from tests.support.upstream import ScriptedUpstream
 
 SECRET = "the vault opens at seven with the word marigold"
 
@@ -46,3 +47,12 @@ def test_numbers_are_kept_where_a_risk_was_foretold_and_never_words(risks: dict[
         assert len(found["vector"]) == len(NAMES)
         assert set(found) == {"by", "precision", "risk", "score", "vector"}
         assert not any(word in orjson.dumps(found).decode() for word in SECRET.split() if len(word) > 3)
+
+
+@pytest.mark.parametrize("end", ["", "/v1", "/v1/"])
+async def test_a_judges_address_may_end_as_clients_write_it(end: str) -> None:
+    async with ScriptedUpstream() as up:
+        server = Server(up.url + end, None, 5)
+        assert (await server.post("/v1/chat/completions", {"model": "m"}))["object"] == "chat.completion"
+        assert up.exchanges[0].target == "/v1/chat/completions"
+        server.close()

@@ -105,6 +105,7 @@ async def test_requests_while_a_report_is_on_its_way_are_told_with_the_next(valk
     assert usage.take(60, 0.0) == pytest.approx(1.0)
 
 
+@pytest.mark.timing
 async def test_without_redis_each_keeps_its_share_and_debts_are_paid_later(valkey: PrivateValkey) -> None:
     one, other = OneWorker(valkey.url, 120.0), OneWorker(valkey.url, 120.0)
     for worker in (one, other, one):
@@ -199,6 +200,7 @@ async def test_one_that_ends_tells_what_its_last_answers_cost(
         assert client.pttl(name) == pytest.approx(7_001_000, abs=60_000)
 
 
+@pytest.mark.timing
 async def test_what_came_back_while_redis_was_away_is_not_owed_when_it_is_back(
     valkey: PrivateValkey, tokens: tuple[OneWorker, OneWorker]
 ) -> None:
@@ -227,6 +229,7 @@ async def test_a_worker_knows_of_the_others_before_its_first_request(valkey: Pri
     await worker.rates.stop()
 
 
+@pytest.mark.timing
 async def test_a_report_that_is_cut_short_is_told_again(
     valkey: PrivateValkey, two: tuple[OneWorker, OneWorker]
 ) -> None:

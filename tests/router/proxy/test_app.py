@@ -59,7 +59,7 @@ async def test_pinned_name_comes_back_as_the_client_wrote_it(proxy: Bitgear) -> 
 
 
 async def test_route_decides_without_sending(proxy: Bitgear) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(
             proxy.url + "/v1/route", json={"model": "g", "messages": [{"role": "user", "content": "hi"}]}
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -165,8 +166,8 @@ async def test_what_stands_in_trailers_is_no_header(bitgear: Start, up: Scripted
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     body = json.dumps(chat(model="g")).encode()
     writer.write(CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(body), body))
-    # The head has been taken by now; had it come with the head, this would be refused.
-    await asyncio.sleep(0.05)
+    # The head has been taken then; had it come with the head, this would be refused.
+    await until(lambda: gear.worker.app.inflight == 1)
     writer.write(b"0\r\nx-bitgear-precision: none-such\r\nlast: 1\r\n\r\n")
     async with asyncio.timeout(60):
         answer = await reader.readuntil(b"\r\n")
@@ -311,3 +312,34 @@ async def test_what_is_no_http_behind_a_waiting_request_does_not_get_into_a_stre
         await client.send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\nno http\r\n\r\n")
         assert await closed(client) == b""
     await until(lambda: gear.worker.app.inflight == 0)
+
+
+NO_HTTP = {
+    "a body to be asked for": b"POST /v1/feedback HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n",
+    "two requests": b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n" * 2,
+}
+
+
+@pytest.mark.parametrize("case", sorted(NO_HTTP))
+async def test_no_http_behind_a_request_is_no_mistake_of_bitgears_own(
+    bitgear: Start, up: ScriptedUpstream, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    await raw(gear.url, NO_HTTP[case] + b"no http\r\n\r\n")
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+async def test_who_leaves_with_a_request_waiting_behind_another_is_seen_to_leave(
+    bitgear: Start, up: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    gear = await bitgear({"fp16": up.url})
+    up.always([Hang()])
+    async with RawClient(gear.url) as client:
+        await client.request("POST", "/v1/chat/completions", chat(model="g"))
+        await client.request("GET", "/v1/models")
+        exchange = await up.exchange()
+        client.close()
+        await asyncio.wait_for(exchange.closed.wait(), 5)
+    await until(lambda: gear.worker.app.inflight == 0)
+    await asyncio.sleep(0)
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
