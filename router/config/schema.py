@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -63,6 +64,12 @@ class RedisConfig(Settings):
         schemes = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
         if url is not None and not url.startswith(schemes):
             raise ValueError("url is not a redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel:// URL")
+        if url is not None and "+" not in url.partition(":")[0]:
+            try:
+                _ = urlsplit(url).port
+            except ValueError:
+                # Not what is wrong: it may quote a password.
+                raise ValueError("url is not scheme://host:port/number with a port from 0 to 65535") from None
         return url
 
 

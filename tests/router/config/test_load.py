@@ -373,3 +373,12 @@ def test_a_threshold_is_a_share(tmp_path: Path) -> None:
         ("groups.g.thresholds.int4", "the number -1", "a number from 0 to 1"),
     ]
     assert told[2][0] == "timeouts.connect_s"
+
+
+@pytest.mark.parametrize("url", ["redis://h:x", "redis://h:99999/0", "redis://[::1", "rediss://u:sec/ret@h:1"])
+def test_a_redis_url_without_a_port_that_can_be_is_refused_and_not_told(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"BITGEAR_REDIS__URL") as caught:
+        load(None, {"BITGEAR_REDIS__URL": url})
+    assert "port from 0 to 65535" in str(caught.value)
+    assert url not in str(caught.value)
+    assert "ret@h" not in str(caught.value)
