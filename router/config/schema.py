@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -63,7 +64,18 @@ class RedisConfig(Settings):
         schemes = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
         if url is not None and not url.startswith(schemes):
             raise ValueError("url is not a redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel:// URL")
+        _check_ports(url)
         return url
+
+
+def _check_ports(url: str | None) -> None:
+    hosts = (url or "").partition("://")[2].partition("/")[0].rpartition("@")[2]
+    try:
+        for host in hosts.split(","):
+            _ = urlsplit(f"//{host}").port
+    except ValueError:
+        # Not what is wrong: it may quote a password.
+        raise ValueError("url is not scheme://host:port with a port from 0 to 65535") from None
 
 
 class TimeoutConfig(Settings):
@@ -212,6 +224,12 @@ class CacheConfig(Settings):
     lease_s: float = Field(
         5, ge=0.5, description="How long other workers wait for one that asks upstream and has crashed, seconds."
     )
+
+    @field_validator("url")
+    @classmethod
+    def _ports(cls, url: str | None) -> str | None:
+        _check_ports(url)
+        return url
 
 
 class GroupCacheConfig(Settings):

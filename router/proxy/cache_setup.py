@@ -38,7 +38,7 @@ def build_caching(
             else kind(url, password=password, timeout_s=config.timeout_ms / 1000, log=log)
         )
     except (ValueError, OSError) as error:
-        raise CacheSetupError(f"redis.url: {error}") from None
+        raise CacheSetupError(f"{'cache.url' if config.url else 'redis.url'}: {error}") from None
     form = Format(
         compress_above=config.compress_above_bytes,
         max_bytes=int(config.max_entry_kib * 1024),

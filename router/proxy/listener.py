@@ -70,6 +70,27 @@ class _HeadFirst:
         self._close()
 
 
+class _Unchunked(_HeadFirst):
+    """The same for a client of HTTP/1.0, which knows no chunks: an answer of unknown length ends with its connection."""
+
+    __slots__ = ("_chunked",)
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        super().__init__(transport, close)
+        self._chunked: bool | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write a head, or what is in one chunk."""
+        if self._chunked is None:
+            head = data.replace(b"transfer-encoding: chunked\r\n", b"")
+            self._chunked = len(head) < len(data)
+            data = head
+        elif self._chunked and data:
+            size, _, rest = data.partition(b"\r\n")
+            data = rest[: int(size, 16)]
+        super().write(data)
+
+
 class _Dropped(list[tuple[bytes, bytes]]):
     """Where trailers go: they come after the request was admitted by its head, and nothing here reads any."""
 
@@ -177,9 +198,14 @@ class Listener(HttpToolsProtocol):
         self.headers = _Dropped()
         if self._last:
             self.cycle.keep_alive = False
+        old = self.scope["http_version"] == "1.0"
+        if old:
+            # RFC 9110, section 10.1.1: it knows no interim answers.
+            self.cycle.waiting_for_100_continue = False
         if self.scope["method"] != "HEAD":
             # To a HEAD nothing follows.
-            self.cycle.transport = _HeadFirst(self.transport, self._close)  # type: ignore[assignment]
+            kind = _Unchunked if old else _HeadFirst
+            self.cycle.transport = kind(self.transport, self._close)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

@@ -373,3 +373,31 @@ def test_a_threshold_is_a_share(tmp_path: Path) -> None:
         ("groups.g.thresholds.int4", "the number -1", "a number from 0 to 1"),
     ]
     assert told[2][0] == "timeouts.connect_s"
+
+
+@pytest.mark.parametrize("section", ["REDIS", "CACHE"])
+@pytest.mark.parametrize(
+    "url",
+    ["redis://h:x", "redis://h:99999/0", "redis://[::1", "rediss://u:sec/ret@h:1", "redis+sentinel://a:1,b:x/s"],
+)
+def test_a_redis_url_without_a_port_that_can_be_is_refused_and_not_told(section: str, url: str) -> None:
+    with pytest.raises(ConfigError, match=rf"BITGEAR_{section}__URL") as caught:
+        load(None, {f"BITGEAR_{section}__URL": url})
+    assert "port from 0 to 65535" in str(caught.value)
+    assert url not in str(caught.value)
+    assert "ret@h" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://u:p%40@h:1/0",
+        "unix:///a:x/b?db=1",
+        "redis+sentinel://u:p@a:1,[::1]:2/s/3",
+        "rediss://[::1]/0",
+    ],
+)
+def test_a_redis_url_that_can_be_is_taken(url: str) -> None:
+    config = load(None, {"BITGEAR_REDIS__URL": url, "BITGEAR_CACHE__URL": url})
+    assert (config.redis.url, config.cache.url) == (url, url)

@@ -15,7 +15,7 @@ from router.proxy import listener
 from tests.conftest import Bitgear, until
 from tests.support.client import RawClient, chat, fetch
 from tests.support.upstream import Hang, ScriptedUpstream, Send
-from tests.support.wire import ChatWire, response
+from tests.support.wire import ChatWire, json_response, response
 
 Start = Callable[..., Awaitable[Bitgear]]
 
@@ -343,3 +343,20 @@ async def test_who_leaves_with_a_request_waiting_behind_another_is_seen_to_leave
     await until(lambda: gear.worker.app.inflight == 0)
     await asyncio.sleep(0)
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+async def test_a_client_of_http_1_0_gets_no_chunks(bitgear: Start, up: ScriptedUpstream) -> None:
+    gear = await bitgear({"fp16": up.url})
+    wire = ChatWire("g")
+    events = wire.stream(["one", "two"])
+    for more, sent, expected in (
+        ({"stream": True}, b"".join(response(events)), b"".join(events)),
+        ({}, json_response(wire.answer()), wire.answer()),
+    ):
+        up.enqueue([Send(sent)])
+        body = json.dumps(chat(model="g", **more)).encode()
+        head = b"POST /v1/chat/completions HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(body)
+        told, _, got = (await raw(gear.url, head + body)).partition(b"\r\n\r\n")
+        assert told.startswith(b"HTTP/1.1 200 ")
+        assert b"transfer-encoding" not in told
+        assert got == expected
