@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backends.plan import Machine, detect, free_ports, parallel_starts, plan_group, prepare
+from backends.plan import Machine, Site, detect, free_ports, parallel_starts, plan_group, prepare
 from backends.process import guard
 from backends.process.supervisor import Supervisor
 from backends.processes import ProcessSpec, VariantPlan
@@ -42,7 +42,7 @@ async def test_three_precisions_answer(engine_python: str, tmp_path: Path) -> No
     await prepare("tiny", "tiny", backends, home=home, python=engine_python, progress=lambda m, _: steps.append(m))
     machine: Machine = detect(engine_python)
     plans: list[VariantPlan] = plan_group(
-        "tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18500), python=engine_python
+        "tiny", "tiny", backends, Site(home, machine, free_ports(18500), engine_python)
     )
     specs = [s for p in plans for s in p.processes]
     async with httpx.AsyncClient(timeout=120) as client:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backends.plan import detect, free_ports, parallel_starts, plan_group, prepare
+from backends.plan import Site, detect, free_ports, parallel_starts, plan_group, prepare
 from backends.process.supervisor import Supervisor
 from backends.processes import ProcessSpec
 from backends.settings import BackendSettings
@@ -35,9 +35,7 @@ async def test_answers_and_scores_of_three_precisions(
     ]
     await prepare("tiny", "tiny", backends, home=home, python=engine_python, progress=lambda *_: None)
     machine = detect(engine_python)
-    plans = plan_group(
-        "tiny", "tiny", backends, home=home, machine=machine, ports=free_ports(18700), python=engine_python
-    )
+    plans = plan_group("tiny", "tiny", backends, Site(home, machine, free_ports(18700), engine_python))
     specs = [s for p in plans for s in p.processes]
     async with httpx.AsyncClient(timeout=300) as client:
 
