@@ -88,12 +88,18 @@ def entries(file: Path) -> dict[str, Entry]:
 
 
 def _entry(file: Path, file_size: int, base: int, name: str, spec: dict[str, object]) -> Entry:
-    start, end = spec["data_offsets"]  # type: ignore[misc]
-    shape = tuple(int(n) for n in spec["shape"])  # type: ignore[attr-defined]
-    dtype = str(spec["dtype"])
-    if end - start != math.prod(shape) * _ITEM_BYTES.get(dtype, 0) or start < 0 or base + end > file_size:  # type: ignore[has-type]
+    (start, end), shape, dtype = _whole(spec["data_offsets"]), _whole(spec["shape"]), spec["dtype"]
+    item = _ITEM_BYTES.get(dtype) if isinstance(dtype, str) else None
+    if item is None or end - start != math.prod(shape) * item or base + end > file_size:
         raise TensorFileError(f"{file}: {name} is cut short or of an unknown type ({dtype})")
-    return Entry(file, dtype, shape, base + start, end - start)  # type: ignore[has-type]
+    return Entry(file, str(dtype), shape, base + start, end - start)
+
+
+def _whole(numbers: object) -> tuple[int, ...]:
+    """Return a list of whole numbers from 0 on. Raises TypeError for anything else."""
+    if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise TypeError("no list of whole numbers")
+    return tuple(numbers)
 
 
 def all_entries(folder: Path) -> dict[str, Entry]:
