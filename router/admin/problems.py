@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -51,7 +52,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = [{"field": ".".join(str(p) for p in e["loc"][1:]), "message": str(e["msg"])} for e in error.errors()]
+        found = [{"field": _field(e["loc"]), "message": str(e["msg"])} for e in error.errors()]
         return answer(422, "; ".join(f"{p['field']}: {p['message']}" for p in found), found)
 
     @app.exception_handler(HTTPException)
@@ -76,6 +77,11 @@ def answer(
     rows = [{name: _cut(text, _LONGEST_FIELD) for name, text in row.items()} for row in (problems or [])[:_MOST]]
     body = {"error": {"message": _cut(message, _LONGEST), "problems": rows}}
     return JSONResponse(body, status, headers)
+
+
+def _field(place: Sequence[object]) -> str:
+    """Return the body's field at fault; pydantic's mark for a wrong key, `[key]`, says nothing to an operator."""
+    return ".".join(str(p) for p in place[1:] if p != "[key]")
 
 
 def _cut(text: str, most: int) -> str:
