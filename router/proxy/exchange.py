@@ -294,4 +294,6 @@ class Exchange:
                 max(1.0, retry_s),
             )
         what = f"Variant {pin!r} of {group.name!r}" if pin is not None else f"Every variant of {group.name!r}"
-        return ApiError(503, f"{what} is starting, drained, overloaded or down.", "model", "variant_unavailable", retry_s)
+        return ApiError(
+            503, f"{what} is starting, drained, overloaded or down.", "model", "variant_unavailable", retry_s
+        )
