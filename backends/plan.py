@@ -39,15 +39,8 @@ def _plan_simulators(
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group, "--precision", backend.precision]
-        return [
-            site.python,
-            "-P",
-            "-m",
-            "backends.simulator",
-            *where,
-            "--settings",
-            backend.simulator.model_dump_json(),
-        ]
+        where += ["--settings", backend.simulator.model_dump_json()]
+        return [site.python, "-P", "-m", "backends.simulator", *where]
 
     words = "simulated: the answers mean nothing"
     return [_servers(group, b, site, argv, b.simulator.replicas, words, _SIMULATOR_GIB) for b in backends]
@@ -60,7 +53,8 @@ def _plan_hosted(
 
     def argv(backend: BackendSettings, port: int) -> list[str]:
         where = ["--port", str(port), "--model", backend.model or group]
-        return [site.python, "-P", "-m", "backends.hosted", *where, "--settings", backend.litellm.model_dump_json()]
+        where += ["--settings", backend.litellm.model_dump_json()]
+        return [site.python, "-P", "-m", "backends.hosted", *where]
 
     return [_servers(group, b, site, argv, 1, f"hosted: {b.litellm.target}", _HOSTED_GIB) for b in backends]
 

@@ -37,6 +37,8 @@ from tests.support.held_up import pytest_runtest_protocol
 __all__ = ["pytest_runtest_protocol"]
 
 TOKEN = "the-operators-token"
+SMALL_BUFFER = 4096
+"""Bytes of a socket's buffer under `small_buffers`; a client asks for as little itself."""
 FAST = {
     "admin": {"tokens": {"tester": {"sha256": sha256(TOKEN.encode()).hexdigest(), "role": "write"}}},
     "health": {"metrics_interval_s": 0.05, "probe_interval_s": 0.05, "probe_timeout_s": 30},
@@ -164,6 +166,18 @@ async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would else keep megabytes for a client that does not read."""
+    made = socket.socket.listen
+
+    def listen(self: socket.socket, backlog: int) -> None:
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
+        made(self, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", listen)
 
 
 def _listen() -> tuple[socket.socket, str]:

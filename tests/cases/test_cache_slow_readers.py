@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import pytest
 
 from tests.cases.helpers import CHAT_PATH, DONE, USAGE, WIRE, Start, inflight, script
-from tests.conftest import Bitgear, until
+from tests.conftest import SMALL_BUFFER, Bitgear, until
 from tests.support.client import Answer, RawClient, chat, fetch
 from tests.support.upstream import ScriptedUpstream, Step
 from tests.support.wire import response
 
-SMALL = 4096
 WORD = "x" * 1000
+pytestmark = pytest.mark.usefixtures("small_buffers")
 
 
 def long_stream(words: int) -> list[Step]:
@@ -28,18 +27,6 @@ def question(**more: Any) -> dict[str, Any]:
 
 def told(answer: Answer) -> str:
     return (answer.head.get("x-bitgear-cache") or "").split(";")[0]
-
-
-@pytest.fixture(autouse=True)
-def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel would else keep megabytes for a client that does not read."""
-    made = socket.socket.listen
-
-    def listen(self: socket.socket, backlog: int) -> None:
-        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
-        made(self, backlog)
-
-    monkeypatch.setattr(socket.socket, "listen", listen)
 
 
 async def started(start: Start, redis_url: str, up: ScriptedUpstream, **cache: Any) -> Bitgear:
@@ -55,7 +42,7 @@ async def test_others_get_the_answer_while_the_first_one_does_not_read(
     one = await started(bitgear, redis_url, up)
     two = one if workers == 1 else await started(bitgear, redis_url, up)
     up.always(long_stream(500))
-    async with RawClient(one.url, receive_buffer=SMALL) as first:
+    async with RawClient(one.url, receive_buffer=SMALL_BUFFER) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
         others = [fetch(two.url, CHAT_PATH, question(stream=n == 0)) for n in range(2)]
@@ -79,7 +66,7 @@ async def test_beyond_an_entrys_size_the_others_ask_for_themselves(
     one = await started(bitgear, redis_url, up, max_entry_kib=64)
     two = one if workers == 1 else await started(bitgear, redis_url, up, max_entry_kib=64)
     up.always(long_stream(1000))
-    async with RawClient(one.url, receive_buffer=SMALL) as first:
+    async with RawClient(one.url, receive_buffer=SMALL_BUFFER) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
         others = [fetch(two.url, CHAT_PATH, question(stream=True)) for _ in range(3)]
@@ -100,7 +87,7 @@ async def test_one_that_leaves_unread_leaves_nothing_behind(
 ) -> None:
     gear = await started(bitgear, redis_url, up)
     up.always(long_stream(500))
-    async with RawClient(gear.url, receive_buffer=SMALL) as first:
+    async with RawClient(gear.url, receive_buffer=SMALL_BUFFER) as first:
         await first.request("POST", CHAT_PATH, question(stream=True))
         await up.exchange(0)
         answer = await fetch(gear.url, CHAT_PATH, question())
